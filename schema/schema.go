@@ -53,25 +53,25 @@ type Type struct {
 
 // Field is a column, or a member of a ROW.
 type Field struct {
-	ID          int
-	Name        string
-	Type        Type
-	Description string
-	Default     *string // `defaultValue`: for writers only
+	ID          int     `json:"id"`
+	Name        string  `json:"name"`
+	Type        Type    `json:"type"`
+	Description string  `json:"description,omitempty"`
+	Default     *string `json:"defaultValue,omitempty"` // for writers only
 }
 
 // Schema is one version of a table's schema: the file `schema/schema-N`.
 // It is immutable once built: all packages share one pointer per version.
 type Schema struct {
-	Version        int
-	ID             int64
-	Fields         []Field
-	HighestFieldID int
-	PartitionKeys  []string
-	PrimaryKeys    []string
-	Options        map[string]string
-	Comment        string
-	TimeMillis     int64
+	Version        int               `json:"version"`
+	ID             int64             `json:"id"`
+	Fields         []Field           `json:"fields"`
+	HighestFieldID int               `json:"highestFieldId"`
+	PartitionKeys  []string          `json:"partitionKeys"`
+	PrimaryKeys    []string          `json:"primaryKeys"`
+	Options        map[string]string `json:"options"`
+	Comment        string            `json:"comment,omitempty"`
+	TimeMillis     int64             `json:"timeMillis"`
 }
 
 // RowKind says what a row does to the table. The values are those of Paimon's `_VALUE_KIND` column.

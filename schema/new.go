@@ -1,0 +1,87 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Spec describes a table to be created.
+type Spec struct {
+	Columns       []Column
+	PrimaryKeys   []string          // empty: append table
+	PartitionKeys []string          // must be part of the primary key, if there is one
+	Options       map[string]string // table options; New adds calve's defaults
+	Comment       string
+	TimeMillis    int64 // creation time in epoch milliseconds
+}
+
+// New builds the first schema of a table: id 0, field ids from 1 (some Iceberg readers refuse 0), primary key columns
+// NOT NULL, options completed with calve's defaults, and checked to be writable.
+func New(spec Spec) (*Schema, error) {
+	if len(spec.Columns) == 0 {
+		return nil, errors.New("a table needs at least one column")
+	}
+	for _, name := range []string{"primary-key", "partition"} {
+		if _, ok := spec.Options[name]; ok {
+			return nil, fmt.Errorf("table option %q: give the primary key and the partition keys of the table instead", name)
+		}
+	}
+	s := &Schema{
+		Version: maxVersion, PartitionKeys: slices.Clone(spec.PartitionKeys), PrimaryKeys: slices.Clone(spec.PrimaryKeys),
+		Options: maps.Clone(spec.Options), Comment: spec.Comment, TimeMillis: spec.TimeMillis,
+	}
+	for i, c := range spec.Columns {
+		if slices.Contains(s.PrimaryKeys, c.Name) {
+			c.Type.NotNull = true
+		}
+		s.Fields = append(s.Fields, Field{ID: i + 1, Name: c.Name, Type: c.Type, Description: c.Comment})
+	}
+	s.HighestFieldID = len(s.Fields)
+	if s.Options == nil {
+		s.Options = map[string]string{}
+	}
+	if err := s.setDefaults(); err != nil {
+		return nil, err
+	}
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	if err := s.CheckWritable(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// setDefaults writes down the options that calve chooses for its tables, so that every other writer works alike.
+func (s *Schema) setDefaults() error {
+	defaults := map[string]string{
+		optBucket:      strconv.Itoa(BucketDynamic),
+		optTargetSize:  "512 mb",
+		optFileFormat:  "parquet",
+		optCompression: "zstd",
+		optZstdLevel:   "1",
+		// Dates in folder names as dates, not as day numbers.
+		optLegacyName: "false",
+	}
+	if s.Keyed() || s.Options[optBucketKey] != "" {
+		defaults[optBucket] = "1"
+	}
+	if s.Keyed() {
+		// Levels 0, 1 and 2, whatever the trigger: 2 is the level that the export publishes.
+		defaults[optNumLevels] = "3"
+		defaults[optTrigger] = "5"
+	}
+	for name, value := range defaults {
+		if _, ok := s.Options[name]; !ok {
+			s.Options[name] = value
+		}
+	}
+	if s.Keyed() && s.Options[optBucket] == strconv.Itoa(BucketDynamic) {
+		return fmt.Errorf("table option %q = \"-1\": calve does not write dynamic buckets; give a number of buckets, "+
+			"for example 1 for each 1–2 GB of data", optBucket)
+	}
+	return nil
+}
