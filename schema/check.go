@@ -1,7 +1,168 @@
 package schema
 
-// CheckWritable says why calve must not write the table, or nil.
-func (s *Schema) CheckWritable() error { _, err := s.ParseOptions(); return err }
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
-// CheckReadable says why calve would read wrong rows from the table, or nil.
-func (s *Schema) CheckReadable() error { _, err := s.ParseOptions(); return err }
+const fileFormatPerLevel = "file.format.per.level"
+
+// codecs are the compressions that calve writes. "lz4" becomes LZ4_RAW in Parquet files, which parquet-mr reads.
+var codecs = []string{"zstd", "snappy", "lz4", "none", "uncompressed"}
+
+// CheckWritable says why calve must not write the table, or nil. A table whose options are not fully understood is
+// refused with the first such option named, because other writers and readers would expect them to be obeyed.
+func (s *Schema) CheckWritable() error { return s.check(false) }
+
+// CheckReadable says why calve would read wrong rows from the table, or nil. Options that only bind writers pass.
+func (s *Schema) CheckReadable() error { return s.check(true) }
+
+// check runs the rules in an order that does not depend on map order, so that messages are stable.
+func (s *Schema) check(readOnly bool) error {
+	o, err := s.ParseOptions()
+	if err != nil {
+		return fmt.Errorf("%w; correct the option", err)
+	}
+	if err := s.checkGuards(readOnly); err != nil {
+		return err
+	}
+	if err := s.checkMeaning(o); err != nil {
+		return err
+	}
+	if err := s.checkTypes(readOnly); err != nil {
+		return err
+	}
+	if readOnly {
+		return nil
+	}
+	if err := s.checkUnknown(); err != nil {
+		return err
+	}
+	if err := s.checkWriting(o); err != nil {
+		return err
+	}
+	return s.checkBuckets(o)
+}
+
+// refuse is the message for an option that is set in a way calve does not support.
+func (s *Schema) refuse(option, why string) error {
+	value, set := s.Options[option]
+	if !set {
+		return fmt.Errorf("table option %q (not set): %s", option, why)
+	}
+	return fmt.Errorf("table option %q = %q: %s", option, value, why)
+}
+
+func (s *Schema) checkGuards(readOnly bool) error {
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		g, ok := guards[name]
+		if !ok || readOnly && !g.read || slices.Contains(g.ok, strings.ToLower(strings.TrimSpace(s.Options[name]))) {
+			continue
+		}
+		if len(g.ok) == 0 {
+			return s.refuse(name, g.why+"; use a table without this option")
+		}
+		return s.refuse(name, g.why+"; use a table where it is "+strings.Join(g.ok, " or "))
+	}
+	return nil
+}
+
+// checkMeaning holds for readers and writers.
+func (s *Schema) checkMeaning(o Options) error {
+	if s.Keyed() && o.MergeEngine != "deduplicate" {
+		return s.refuse(optMergeEngine, "calve merges with deduplicate only; use a table with that engine")
+	}
+	if s.Keyed() && o.Bucket == BucketPostpone {
+		return s.refuse(optBucket, "calve does not know postponed buckets; use a fixed number of buckets")
+	}
+	if o.FileFormat != "parquet" {
+		return s.refuse(optFileFormat, fmt.Sprintf("the data files are %s; calve reads and writes parquet only", o.FileFormat))
+	}
+	p := optionParser{m: s.Options}
+	for _, f := range perLevel(&p, fileFormatPerLevel, lowerWord) {
+		if f != "parquet" {
+			return s.refuse(fileFormatPerLevel, "calve reads and writes parquet only; remove the option")
+		}
+	}
+	return p.err
+}
+
+func (s *Schema) checkTypes(readOnly bool) error {
+	for _, f := range s.Fields {
+		switch t := f.Type; {
+		case !t.Primitive():
+			return fmt.Errorf("column %q has type %s: calve does not know nested types and VARIANT yet; "+
+				"use a table with primitive types", f.Name, t.Root)
+		case !readOnly && (t.Root == Timestamp || t.Root == TimestampLTZ) && t.Precision > 6:
+			return fmt.Errorf("column %q has type %s: calve writes timestamps up to microseconds; use precision 6", f.Name, t)
+		case !t.NotNull && slices.Contains(s.PrimaryKeys, f.Name):
+			return fmt.Errorf("column %q is part of the primary key but nullable; make it NOT NULL", f.Name)
+		}
+	}
+	return nil
+}
+
+func (s *Schema) checkUnknown() error {
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		if _, guarded := guards[name]; !guarded && !known(name) {
+			return s.refuse(name, "calve does not know this option and cannot tell whether it may be ignored; "+
+				"correct its name or remove it")
+		}
+	}
+	return nil
+}
+
+func (s *Schema) checkWriting(o Options) error {
+	if s.Keyed() && o.ChangelogProducer != "none" {
+		return s.refuse(optProducer, "calve writes no changelog files; use changelog-producer none")
+	}
+	if !slices.Contains(codecs, o.Compression) {
+		return s.refuse(optCompression, "calve writes "+strings.Join(codecs, ", ")+"; choose one of them")
+	}
+	for _, level := range slices.Sorted(maps.Keys(o.CompressionPerLevel)) {
+		if c := o.CompressionPerLevel[level]; !slices.Contains(codecs, c) {
+			return s.refuse("file.compression.per.level", fmt.Sprintf("calve writes %s, not %q", strings.Join(codecs, ", "), c))
+		}
+	}
+	if strings.ContainsAny(o.DataFilePrefix, "/\\") || strings.HasPrefix(o.DataFilePrefix, ".") {
+		return s.refuse("data-file.prefix", "file names must not hold slashes or start with a dot")
+	}
+	if s.Keyed() {
+		for _, n := range s.PartitionKeys {
+			if !slices.Contains(s.PrimaryKeys, n) {
+				return fmt.Errorf("partition key %q is not part of the primary key %v: calve does not move rows between "+
+					"partitions; add it to the primary key", n, s.PrimaryKeys)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBuckets follows `schema.SchemaValidation` and the bucket modes that calve writes.
+func (s *Schema) checkBuckets(o Options) error {
+	switch {
+	case o.Bucket < 0 && s.Keyed():
+		return s.refuse(optBucket, "calve does not write dynamic buckets; use a fixed number of buckets, for example 1 for "+
+			"each 1–2 GB of data")
+	case o.Bucket == BucketPostpone:
+		return s.refuse(optBucket, "postponed buckets need a primary key; use -1 or a number of buckets with bucket-key")
+	case o.Bucket == BucketDynamic && len(o.BucketKey) > 0:
+		return s.refuse(optBucketKey, "a bucket key needs a fixed number of buckets; set \"bucket\" to 1 or more")
+	case o.Bucket > 0 && !s.Keyed() && len(o.BucketKey) == 0:
+		return s.refuse(optBucket, "an append table with buckets needs the option \"bucket-key\"; set it, or \"bucket\" to -1")
+	}
+	switch o.BucketFunction {
+	case "default":
+		return nil
+	case "mod":
+		if cols := s.BucketColumns(); len(cols) == 1 {
+			if r := s.Fields[cols[0]].Type.Root; r == Int || r == BigInt {
+				return nil
+			}
+		}
+		return s.refuse(optBucketFunc, "mod needs exactly one bucket column, of type INT or BIGINT; use \"default\"")
+	}
+	return s.refuse(optBucketFunc, "calve knows \"default\" and \"mod\"")
+}

@@ -43,9 +43,7 @@ func New(spec Spec) (*Schema, error) {
 	if s.Options == nil {
 		s.Options = map[string]string{}
 	}
-	if err := s.setDefaults(); err != nil {
-		return nil, err
-	}
+	s.setDefaults()
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
@@ -56,7 +54,7 @@ func New(spec Spec) (*Schema, error) {
 }
 
 // setDefaults writes down the options that calve chooses for its tables, so that every other writer works alike.
-func (s *Schema) setDefaults() error {
+func (s *Schema) setDefaults() {
 	defaults := map[string]string{
 		optBucket:      strconv.Itoa(BucketDynamic),
 		optTargetSize:  "512 mb",
@@ -79,9 +77,4 @@ func (s *Schema) setDefaults() error {
 			s.Options[name] = value
 		}
 	}
-	if s.Keyed() && s.Options[optBucket] == strconv.Itoa(BucketDynamic) {
-		return fmt.Errorf("table option %q = \"-1\": calve does not write dynamic buckets; give a number of buckets, "+
-			"for example 1 for each 1–2 GB of data", optBucket)
-	}
-	return nil
 }

@@ -51,6 +51,23 @@ func (s *Schema) validate() error {
 	if s.Keyed() && len(s.KeyColumns()) == 0 {
 		return fmt.Errorf("the primary key %v has only partition columns; add a column that is not a partition key", s.PrimaryKeys)
 	}
+	return s.checkBucketKey()
+}
+
+// checkBucketKey follows `schema.SchemaValidation`.
+func (s *Schema) checkBucketKey() error {
+	names := splitNames(s.Options[optBucketKey])
+	if err := s.checkKeys("bucket key", names); err != nil {
+		return err
+	}
+	for _, n := range names {
+		if s.Keyed() && !slices.Contains(s.PrimaryKeys, n) {
+			return fmt.Errorf("bucket key %q is not part of the primary key %v", n, s.PrimaryKeys)
+		}
+		if slices.Contains(s.PartitionKeys, n) {
+			return fmt.Errorf("bucket key %q is a partition key", n)
+		}
+	}
 	return nil
 }
 
