@@ -10,7 +10,6 @@ import (
 	_ "github.com/apache/iceberg-go/catalog/rest"
 	_ "github.com/apache/iceberg-go/table"
 	_ "github.com/cenkalti/backoff/v5"
-	_ "github.com/goccy/go-yaml"
 	_ "github.com/google/uuid"
 	_ "github.com/klauspost/compress/zstd"
 	_ "github.com/parquet-go/parquet-go"

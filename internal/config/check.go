@@ -1,0 +1,313 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Parse reads a configuration; name is the file's name for errors. All errors are reported at once, a line each, as
+// file:line: key: what is wrong and what is allowed.
+func Parse(name string, data []byte) (*Config, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("configuration %s is not YAML: %w", name, err)
+	}
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+		return nil, fmt.Errorf("configuration %s: want one YAML document with the keys %s", name, strings.Join(keysOf(reflect.TypeFor[Config]()), ", "))
+	}
+	c := &checker{file: name}
+	out := &Config{}
+	c.value("", doc.Content[0], reflect.ValueOf(out).Elem(), "")
+	if len(c.errs) > 0 {
+		return nil, errors.Join(c.errs...)
+	}
+	if err := out.check(name); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// check holds the rules that span several keys.
+func (c *Config) check(name string) error {
+	var errs []error
+	jobs, tables := map[string]bool{}, map[string]string{}
+	for i, p := range c.Pipelines {
+		if jobs[p.Name] {
+			errs = append(errs, fmt.Errorf("%s: pipelines[%d].name: %q is used twice", name, i, p.Name))
+		}
+		jobs[p.Name] = true
+		if other, ok := tables[p.Table]; ok {
+			errs = append(errs, fmt.Errorf("%s: pipelines[%d].table: %q is already written by pipeline %q; one pipeline a table", name, i, p.Table, other))
+		}
+		tables[p.Table] = p.Name
+		for col, from := range p.Kafka.Fields {
+			if !slices.Contains(recordFields, from) {
+				errs = append(errs, fmt.Errorf("%s: pipelines[%d].kafka.fields.%s: %q is not one of %s", name, i, col, from, strings.Join(recordFields, ", ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var recordFields = []string{"topic", "partition", "offset", "timestamp", "key"}
+
+type checker struct {
+	file string
+	errs []error
+}
+
+func (c *checker) fail(n *yaml.Node, path, format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("%s:%d: %s: %s", c.file, n.Line, cmpOr(path, "file"), fmt.Sprintf(format, args...)))
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// value fills v from the node n of the key path.
+func (c *checker) value(path string, n *yaml.Node, v reflect.Value, enum string) {
+	switch v.Interface().(type) {
+	case Duration:
+		if d, err := time.ParseDuration(scalar(n)); err == nil && d >= 0 {
+			v.SetInt(int64(d))
+		} else {
+			c.fail(n, path, "%s is not a duration; allowed: a number with unit such as 500ms, 1s, 2m", shown(n))
+		}
+		return
+	case Size:
+		if b, err := parseSize(scalar(n)); err == nil {
+			v.SetInt(b)
+		} else {
+			c.fail(n, path, "%s is not a size; allowed: a number with unit such as 512kb, 64mb, 1gb", shown(n))
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		c.value(path, n, v.Elem(), enum)
+	case reflect.Struct:
+		c.structure(path, n, v)
+	case reflect.Slice:
+		c.list(path, n, v)
+	case reflect.Map:
+		c.mapping(path, n, v)
+	case reflect.String:
+		c.text(path, n, v, enum)
+	case reflect.Bool:
+		if isScalar(n, "!!bool") {
+			v.SetBool(strings.EqualFold(n.Value, "true"))
+		} else {
+			c.fail(n, path, "%s is not a truth value; allowed: true, false", shown(n))
+		}
+	case reflect.Int:
+		i, err := strconv.Atoi(scalar(n))
+		if !isScalar(n, "!!int") || err != nil || i < 0 {
+			c.fail(n, path, "%s is not a number; allowed: whole numbers from 0", shown(n))
+			return
+		}
+		v.SetInt(int64(i))
+	}
+}
+
+func (c *checker) text(path string, n *yaml.Node, v reflect.Value, enum string) {
+	if !isScalar(n, "!!str", "!!int", "!!float", "!!timestamp") {
+		c.fail(n, path, "%s is not a text", shown(n))
+		return
+	}
+	s := scalar(n)
+	if allowed := strings.Split(enum, ","); enum != "" && !slices.Contains(allowed, s) {
+		c.fail(n, path, "%q is not allowed; allowed: %s", s, strings.Join(allowed, ", "))
+		return
+	}
+	v.SetString(s)
+}
+
+func (c *checker) structure(path string, n *yaml.Node, v reflect.Value) {
+	entries, ok := pairs(n)
+	if !ok {
+		c.fail(n, path, "%s is not a mapping; allowed keys: %s", shown(n), strings.Join(keysOf(v.Type()), ", "))
+		return
+	}
+	seen := map[string]bool{}
+	for _, e := range entries {
+		key := e.key.Value
+		f, ok := fieldOf(v.Type(), key)
+		if !ok {
+			c.fail(e.key, join(path, key), "unknown key; allowed keys here: %s", strings.Join(keysOf(v.Type()), ", "))
+			continue
+		}
+		seen[key] = true
+		if isScalar(e.value, "!!null") {
+			continue
+		}
+		c.value(join(path, key), e.value, v.FieldByIndex(f.Index), f.Tag.Get("enum"))
+	}
+	c.defaults(path, n, v, seen)
+}
+
+// defaults fills keys that the file leaves out, and misses those it must have.
+func (c *checker) defaults(path string, n *yaml.Node, v reflect.Value, seen map[string]bool) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		key := f.Tag.Get("yaml")
+		if seen[key] {
+			continue
+		}
+		if f.Tag.Get("required") == "true" {
+			c.fail(n, join(path, key), "missing: %s", f.Tag.Get("doc"))
+			continue
+		}
+		if f.Type.Kind() == reflect.Struct {
+			c.defaults(join(path, key), n, v.Field(i), nil)
+			continue
+		}
+		setDefault(v.Field(i), f.Tag.Get("default"))
+	}
+}
+
+func setDefault(v reflect.Value, def string) {
+	if def == "" {
+		return
+	}
+	switch v.Interface().(type) {
+	case Duration:
+		d, _ := time.ParseDuration(def)
+		v.SetInt(int64(d))
+		return
+	case Size:
+		b, _ := parseSize(def)
+		v.SetInt(b)
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(def)
+	case reflect.Bool:
+		v.SetBool(def == "true")
+	case reflect.Int:
+		i, _ := strconv.Atoi(def)
+		v.SetInt(int64(i))
+	}
+}
+
+func (c *checker) list(path string, n *yaml.Node, v reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		c.fail(n, path, "%s is not a list; write one item a line after \"- \", or [a, b]", shown(n))
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		c.value(fmt.Sprintf("%s[%d]", path, i), item, out.Index(i), "")
+	}
+	v.Set(out)
+}
+
+func (c *checker) mapping(path string, n *yaml.Node, v reflect.Value) {
+	entries, ok := pairs(n)
+	if !ok {
+		c.fail(n, path, "%s is not a mapping of names to texts", shown(n))
+		return
+	}
+	out := reflect.MakeMap(v.Type())
+	for _, e := range entries {
+		item := reflect.New(v.Type().Elem()).Elem()
+		key := e.key.Value
+		if isScalar(e.value, "!!bool") { // options are texts: true means "true"
+			item.SetString(e.value.Value)
+		} else {
+			c.value(join(path, key), e.value, item, "")
+		}
+		out.SetMapIndex(reflect.ValueOf(key), item)
+	}
+	v.Set(out)
+}
+
+type pair struct{ key, value *yaml.Node }
+
+func pairs(n *yaml.Node) ([]pair, bool) {
+	if n.Kind != yaml.MappingNode {
+		return nil, false
+	}
+	var out []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		out = append(out, pair{n.Content[i], n.Content[i+1]})
+	}
+	return out, true
+}
+
+func isScalar(n *yaml.Node, tags ...string) bool {
+	return n.Kind == yaml.ScalarNode && slices.Contains(tags, n.ShortTag())
+}
+
+func scalar(n *yaml.Node) string {
+	if n.Kind == yaml.ScalarNode {
+		return n.Value
+	}
+	return ""
+}
+
+func shown(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.AliasNode:
+		return "an alias"
+	}
+	return strconv.Quote(n.Value)
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		keys = append(keys, t.Field(i).Tag.Get("yaml"))
+	}
+	return keys
+}
+
+func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
+	for i := range t.NumField() {
+		if t.Field(i).Tag.Get("yaml") == key {
+			return t.Field(i), true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+func parseSize(s string) (int64, error) {
+	s = strings.ToLower(strings.TrimSpace(s))
+	unit := int64(1)
+	for _, u := range []struct {
+		suffix string
+		size   int64
+	}{{"gb", 1 << 30}, {"mb", 1 << 20}, {"kb", 1 << 10}, {"b", 1}} {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, unit = strings.TrimSpace(rest), u.size
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return 0, fmt.Errorf("not a size: %q", s)
+	}
+	return n * unit, nil
+}

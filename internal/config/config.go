@@ -1,0 +1,94 @@
+// Package config owns the file that `calve serve` reads: its form, its defaults, and errors that say where and what
+// is wrong. The same struct tags give the checks and the JSON schema for editors.
+package config
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// Config is the whole file.
+type Config struct {
+	Warehouse string     `yaml:"warehouse" doc:"Folder or bucket that holds the tables: file:///path or s3://bucket/prefix." required:"true"`
+	S3        S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
+	Listen    string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
+	Log       Log        `yaml:"log" doc:"Logging to standard error."`
+	Pipelines []Pipeline `yaml:"pipelines" doc:"Streams to write into tables." required:"true"`
+}
+
+// S3 holds access to an S3 service.
+type S3 struct {
+	Endpoint  string `yaml:"endpoint" doc:"URL of the service, for other services than AWS."`
+	Region    string `yaml:"region" doc:"Region of the bucket."`
+	AccessKey string `yaml:"access-key" doc:"Access key id."`
+	SecretKey string `yaml:"secret-key" doc:"Secret access key."`
+	PathStyle bool   `yaml:"path-style" doc:"Put the bucket into the path instead of the host name."`
+}
+
+// Log says how to log.
+type Log struct {
+	Level  string `yaml:"level" doc:"Least level to log." enum:"debug,info,warn,error" default:"info"`
+	Format string `yaml:"format" doc:"Form of a line." enum:"text,json" default:"text"`
+}
+
+// Pipeline is one stream into one table.
+type Pipeline struct {
+	Name           string   `yaml:"name" doc:"Name of the job; it must stay the same over restarts." required:"true"`
+	Table          string   `yaml:"table" doc:"Table as database.table." required:"true"`
+	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records." required:"true"`
+	Format         Format   `yaml:"format" doc:"Form of a record's value."`
+	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
+	CommitInterval Duration `yaml:"commit-interval" doc:"Time between two snapshots: how long a row waits to be seen." default:"1s"`
+	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"64mb"`
+	Compaction     Workers  `yaml:"compaction" doc:"Background compaction of the table."`
+	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
+	ExpireEvery    Duration `yaml:"expire-every" doc:"Time between two removals of old snapshots; 0s for never." default:"1m"`
+}
+
+// Kafka is a topic to read.
+type Kafka struct {
+	Brokers []string          `yaml:"brokers" doc:"Addresses to start from, host:port." required:"true"`
+	Topic   string            `yaml:"topic" doc:"Name of the topic." required:"true"`
+	Start   string            `yaml:"start" doc:"Where a new job starts." enum:"earliest,latest" default:"earliest"`
+	Fields  map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp or key."`
+}
+
+// Format says how values are decoded.
+type Format struct {
+	Type string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes." enum:"json,debezium-json" default:"json"`
+	Op   string `yaml:"op" doc:"With json: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+}
+
+// Create describes a new table.
+type Create struct {
+	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING." required:"true"`
+	PrimaryKey []string          `yaml:"primary-key" doc:"Columns of the primary key; none makes an append table."`
+	Partition  []string          `yaml:"partition" doc:"Partition columns."`
+	Options    map[string]string `yaml:"options" doc:"Paimon table options."`
+}
+
+// Workers configures background compaction.
+type Workers struct {
+	Workers int `yaml:"workers" doc:"Compactions that may run at once; 0 for none." default:"1"`
+}
+
+// Export configures the Iceberg publication.
+type Export struct {
+	Iceberg bool `yaml:"iceberg" doc:"Publish the compacted rows as an Iceberg table." default:"true"`
+}
+
+// Duration is a time like 500ms, 1s or 2m.
+type Duration time.Duration
+
+// Size is a number of bytes like 64mb.
+type Size int64
+
+// Load reads and checks a file.
+func Load(path string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return Parse(path, data)
+}
