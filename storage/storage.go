@@ -1,8 +1,14 @@
 // Package storage owns bytes under names. A name appears whole or not at all.
 //
-// Names are slash-separated, relative to the store's root, without leading slash and without "..".
+// Names are slash-separated, relative to the store's root, without leading slash and without "..". Names that a
+// manifest or a user brings along are not trusted: every store refuses, before it touches anything, a name that is
+// empty, has an empty, "." or ".." part, a control character or bytes that are not UTF-8 (ErrBadName).
 // Every method is safe for concurrent use. Errors name the operation and the full URL and match one of the
 // sentinels below with errors.Is where one applies.
+//
+// What a power cut may undo, on a local disk: a Put (the hint may then be old, new or torn), and a Delete until the
+// next durable write into the same folder. PutIfAbsent and Upload.Commit are durable when they return nil.
+// Mem.CrashClone shows a test every such state.
 package storage
 
 import (
@@ -21,8 +27,16 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrUnknown: the outcome of a write is not known (the reply was lost). The caller must read back before it decides.
 	ErrUnknown = errors.New("outcome unknown")
+	// ErrTooLarge: ReadAll found more bytes than its limit.
+	ErrTooLarge = errors.New("too large")
+	// ErrBadName: the name cannot be an object's name, whatever the store.
+	ErrBadName = errors.New("not a valid object name")
+	// ErrReadOnly: the store was opened for reading only.
+	ErrReadOnly = errors.New("store is read-only")
 	// ErrUnsafe: the store cannot do what calve needs (it ignores conditional puts).
 	ErrUnsafe = errors.New("store is not safe for commits")
+
+	errNegative = errors.New("negative offset")
 )
 
 // Store is a flat name space of immutable objects, plus small overwritable hints.
@@ -30,7 +44,7 @@ type Store interface {
 	// Open opens an object for random reads. The context governs all reads of the file.
 	Open(ctx context.Context, name string) (File, error)
 	// Create starts an object that becomes visible, whole and durable, when Commit returns nil.
-	// An existing object of that name is replaced: callers use unique names.
+	// An existing object of that name is replaced: callers use unique names. The context governs the whole upload.
 	Create(ctx context.Context, name string) (Upload, error)
 	// PutIfAbsent creates a small object, durably, unless the name is taken (ErrExists). It is the only commit primitive.
 	PutIfAbsent(ctx context.Context, name string, data []byte) error
@@ -46,12 +60,15 @@ type Store interface {
 
 // File is an open object.
 type File interface {
+	// ReadAt follows io.ReaderAt; after Close it fails with an error that is fs.ErrClosed.
 	io.ReaderAt
 	io.Closer
+	// Size is the object's size when it was opened.
 	Size() int64
 }
 
 // Upload is an object being written. Exactly one of Commit and Abort ends it; Abort after Commit does nothing.
+// One goroutine at a time may use it.
 type Upload interface {
 	io.Writer
 	// Commit makes the object visible and durable: its bytes and its folder entry are synced on a local disk.

@@ -1,0 +1,127 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// AllReader is what a Store may offer to read a small object in one request. ReadAll uses it.
+type AllReader interface {
+	// ReadAll returns the object's bytes, or an error that is ErrTooLarge when there are more than limit.
+	ReadAll(ctx context.Context, name string, limit int64) ([]byte, error)
+}
+
+// Walker is what a Store may offer to list a whole tree without visiting each folder. Walk uses it.
+type Walker interface {
+	// Walk yields every object below dir ("" is the root), folders not, in no promised order.
+	Walk(ctx context.Context, dir string) iter.Seq2[Info, error]
+}
+
+// ReadAll returns the bytes of a small object. More than limit bytes are an error that names the limit and is
+// ErrTooLarge: no object, however damaged or hostile, makes the caller allocate more. On S3 it costs one GET.
+func ReadAll(ctx context.Context, s Store, name string, limit int64) ([]byte, error) {
+	if a, ok := s.(AllReader); ok {
+		return a.ReadAll(ctx, name, limit)
+	}
+	f, err := s.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size := f.Size()
+	if size > limit {
+		return nil, tooLarge(s.URL(name), size, limit)
+	}
+	data := make([]byte, size)
+	n, err := f.ReadAt(data, 0)
+	if err != nil && !(errors.Is(err, io.EOF) && int64(n) == size) {
+		return nil, fmt.Errorf("read %s: got %d of %d bytes: %w", s.URL(name), n, size, err)
+	}
+	return data, nil
+}
+
+func tooLarge(url string, size, limit int64) error {
+	return fmt.Errorf("read %s: %w: %d bytes, the limit is %d", url, ErrTooLarge, size, limit)
+}
+
+// Walk yields every object below dir ("" is the root), in no promised order. Folders are not yielded; an error ends
+// the walk. On S3 it costs one request for each 1,000 objects.
+func Walk(ctx context.Context, s Store, dir string) iter.Seq2[Info, error] {
+	if w, ok := s.(Walker); ok {
+		return w.Walk(ctx, dir)
+	}
+	return func(yield func(Info, error) bool) {
+		walk(ctx, s, dir, yield)
+	}
+}
+
+// walk goes depth first and keeps the folders that are still to be visited, not their contents, in memory.
+func walk(ctx context.Context, s Store, dir string, yield func(Info, error) bool) {
+	todo := []string{dir}
+	for len(todo) > 0 {
+		dir := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for info, err := range s.List(ctx, dir) {
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			if info.Dir {
+				todo = append(todo, info.Name)
+			} else if !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// putOnceAttempts bounds how often PutOnce repeats a conditional put whose outcome it cannot see. The client of an
+// object store has already retried with back-off below each of them.
+const putOnceAttempts = 3
+
+// PutOnce creates a small object by PutIfAbsent and settles what happened when that call did not simply succeed: it
+// reads the name back, and won says whether the stored bytes are the caller's own. So the data must be unique to the
+// caller (hold an id of its own); two callers with equal bytes would both be told that they won.
+//
+// (true, nil): the object holds data. (false, nil): the name is taken by something else. An error that is ErrUnknown:
+// it could not be settled, the object may exist now or appear later. Any other error: nothing was written.
+//
+// A put whose reply was lost and whose name is still free is repeated with the same bytes: reading alone cannot
+// tell "never arrived" from "still on its way", but the second put and the first cannot both create the object, and
+// whichever does leaves the caller's bytes. It costs one request when nothing goes wrong.
+func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, err error) {
+	unsettled := false
+	for attempt := 1; ; attempt++ {
+		err := s.PutIfAbsent(ctx, name, data)
+		if err == nil {
+			return true, nil
+		}
+		if errors.Is(err, ErrBadName) || errors.Is(err, ErrReadOnly) {
+			return false, err // refused before anything was asked
+		}
+		got, rerr := ReadAll(ctx, s, name, int64(len(data)))
+		switch {
+		case rerr == nil:
+			return bytes.Equal(got, data), nil
+		case errors.Is(rerr, ErrTooLarge):
+			return false, nil
+		case !errors.Is(rerr, ErrNotFound):
+			return false, fmt.Errorf("put %s: %w: %w; reading it back: %w", s.URL(name), ErrUnknown, err, rerr)
+		case errors.Is(err, ErrExists):
+			// Someone took the name and someone deleted it since. Creating it again could bring back an expired
+			// snapshot, and whose it was is gone with it.
+			return false, fmt.Errorf("put %s: %w: %w, but gone when read back", s.URL(name), ErrUnknown, err)
+		}
+		unsettled = unsettled || errors.Is(err, ErrUnknown)
+		if !unsettled {
+			return false, err
+		}
+		if attempt == putOnceAttempts || ctx.Err() != nil {
+			return false, fmt.Errorf("put %s: %w after %d attempts: %w", s.URL(name), ErrUnknown, attempt, err)
+		}
+	}
+}
