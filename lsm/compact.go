@@ -1,0 +1,168 @@
+package lsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+)
+
+// Compact does a job (`mergetree.compact.MergeTreeCompactTask`, §11.3). The files are cut in sections of overlapping key
+// ranges. A section of one run holds files that overlap nothing: those of 70 % of the target size or more move to
+// the output level by metadata alone, smaller ones are rewritten together with their neighbours, or move if there are
+// none. Everything else is merged into new files that end at the target size.
+//
+// A file with deletes, or with an unknown number of them, is rewritten rather than moved to the highest level, so that
+// no delete stays there.
+//
+// The result is what has to be committed. If Compact fails, or its context ends, it deletes the files it made.
+func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) {
+	sections, err := Sections(NewKeys(f.Schema), job.Files)
+	if err != nil {
+		return Change{}, fmt.Errorf("compact: %w", err)
+	}
+	c := &compaction{
+		files: f, part: part, job: job,
+		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
+	}
+	if err := c.run(ctx, sections); err != nil {
+		return Change{}, c.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
+	}
+	c.change.Added = append(c.change.Added, c.out.made...)
+	return c.change, nil
+}
+
+type compaction struct {
+	files  Files
+	part   Part
+	job    Job
+	out    *outputs
+	change Change
+	group  [][]SortedRun // adjacent sections to be rewritten together
+}
+
+func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
+	large := c.files.Options.CompactionFileSize()
+	for _, s := range sections {
+		if len(s) > 1 {
+			c.group = append(c.group, s)
+			continue
+		}
+		for _, m := range s[0].Files {
+			if m.Size < large || c.mustRewrite(&m) {
+				c.group = append(c.group, []SortedRun{{Level: m.Level, Files: []manifest.DataFile{m}}})
+				continue
+			}
+			if err := c.flushGroup(ctx); err != nil {
+				return err
+			}
+			c.move(m)
+		}
+	}
+	return c.flushGroup(ctx)
+}
+
+// mustRewrite reports whether a file may hold deletes that the output must not have.
+func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
+	return c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+}
+
+// move changes a file's level by metadata alone; it keeps its source.
+func (c *compaction) move(m manifest.DataFile) {
+	if m.Level == c.job.Output {
+		return
+	}
+	c.change.Removed = append(c.change.Removed, m)
+	m.Level = c.job.Output
+	c.change.Added = append(c.change.Added, m)
+}
+
+// flushGroup ends a group: a lone file moves, anything else is rewritten.
+func (c *compaction) flushGroup(ctx context.Context) error {
+	group := c.group
+	c.group = nil
+	if len(group) == 0 {
+		return nil
+	}
+	if len(group) == 1 && len(group[0]) == 1 && len(group[0][0].Files) == 1 {
+		if m := group[0][0].Files[0]; !c.mustRewrite(&m) {
+			c.move(m)
+			return nil
+		}
+	}
+	for _, section := range group {
+		if err := c.rewrite(ctx, section); err != nil {
+			return err
+		}
+	}
+	return c.out.end()
+}
+
+// rewrite merges one section into the output.
+func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
+	s := c.files.Schema
+	all := make([]int, len(s.Fields))
+	for i := range all {
+		all[i] = i
+	}
+	var runs []Run
+	for _, r := range section {
+		runs = append(runs, c.files.OpenRun(ctx, c.part, r.Files, s, all))
+		c.change.Removed = append(c.change.Removed, r.Files...)
+	}
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes}, runs)
+	err := c.pump(ctx, m)
+	return errors.Join(err, m.Close())
+}
+
+// pump moves merged rows to the output. With Parallel above 1 merging and encoding overlap.
+func (c *compaction) pump(ctx context.Context, m *Merger) error {
+	if c.files.Parallel < 2 {
+		for {
+			rows, err := m.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if err := c.out.write(ctx, rows); err != nil {
+				return err
+			}
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	ch := make(chan datafile.Rows, 1)
+	g.Go(func() error {
+		defer close(ch)
+		for {
+			rows, err := m.Next(gctx)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			select {
+			case ch <- rows:
+			case <-gctx.Done():
+				return gctx.Err()
+			}
+		}
+	})
+	g.Go(func() error {
+		for rows := range ch {
+			// The upload outlives this section: it gets the context of the whole compaction.
+			if err := c.out.write(ctx, rows); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}

@@ -1,0 +1,207 @@
+package lsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/calve-io/calve/internal/binrow"
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Files makes and reads the data files of a table. It has no state of its own and is safe for concurrent use if its
+// functions are.
+type Files struct {
+	Store   storage.Store // the table's folder
+	Schema  *schema.Schema
+	Options schema.Options
+	// NewName makes a unique data file name, without folder.
+	NewName func() string
+	// Now is the clock for creation times.
+	Now func() time.Time
+	// Parallel is how many goroutines a call may use; below 2: only the caller's.
+	Parallel int
+	// OpenSchema finds the schema a file was written with. It is asked for schemas other than Schema only.
+	OpenSchema func(ctx context.Context, id int64) (*schema.Schema, error)
+	// WindowBytes is about how much decoded data a sorted run holds in memory while it is read; 0: DefaultWindowBytes.
+	WindowBytes int64
+}
+
+// Part is where the files of one bucket belong.
+type Part struct {
+	Partition    []byte // serialized BinaryRow
+	Values       []any  // the same, decoded
+	Bucket       int
+	TotalBuckets int
+	Dir          string // folder of the bucket below the table
+}
+
+// outputs writes data files one after the other. Everything it has made is deleted by discard.
+type outputs struct {
+	files Files
+	part  Part
+	level int
+	src   manifest.FileSource
+	roll  int64 // size at which a file ends; 0: never
+
+	name   string
+	upload storage.Upload
+	w      *datafile.Writer
+	made   []manifest.DataFile
+	names  []string // everything that may exist on storage
+}
+
+// write adds rows, which follow those before in file order.
+func (o *outputs) write(ctx context.Context, rows datafile.Rows) error {
+	if rows.N == 0 {
+		return nil
+	}
+	if o.w == nil {
+		if err := o.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if err := o.w.Write(rows); err != nil {
+		return o.wrap("write", err)
+	}
+	if o.roll > 0 && o.w.Size() >= o.roll {
+		return o.end()
+	}
+	return nil
+}
+
+func (o *outputs) wrap(what string, err error) error {
+	return fmt.Errorf("%s data file %s: %w", what, o.files.Store.URL(path.Join(o.part.Dir, o.name)), err)
+}
+
+func (o *outputs) begin(ctx context.Context) error {
+	f := o.files
+	o.name = f.NewName()
+	full := path.Join(o.part.Dir, o.name)
+	up, err := f.Store.Create(ctx, full)
+	if err != nil {
+		return o.wrap("create", err)
+	}
+	o.upload = up
+	o.names = append(o.names, full)
+	o.w, err = datafile.NewWriter(up, f.writerConfig(o.level))
+	if err != nil {
+		return o.wrap("create", err)
+	}
+	return nil
+}
+
+// end closes the file being written, if there is one.
+func (o *outputs) end() error {
+	if o.w == nil {
+		return nil
+	}
+	info, err := o.w.Close()
+	if err != nil {
+		return o.wrap("write", err)
+	}
+	o.w = nil
+	if err := o.upload.Commit(); err != nil {
+		return o.wrap("commit", err)
+	}
+	o.upload = nil
+	f, err := o.files.dataFile(o.name, o.level, o.src, info)
+	if err != nil {
+		return o.wrap("describe", err)
+	}
+	o.made = append(o.made, f)
+	return nil
+}
+
+// discard deletes everything that was made. No snapshot can name these files yet, so that deleting them is safe even
+// if it is not known whether they came to be; and it must happen when the context has ended, too.
+func (o *outputs) discard(ctx context.Context, cause error) error {
+	if o.upload != nil {
+		o.upload.Abort()
+	}
+	ctx = context.WithoutCancel(ctx)
+	errs := []error{cause}
+	for _, n := range o.names {
+		if err := o.files.Store.Delete(ctx, n); err != nil {
+			errs = append(errs, fmt.Errorf("clean up: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f Files) writerConfig(level int) datafile.WriterConfig {
+	o := f.Options
+	return datafile.WriterConfig{
+		Schema: f.Schema, Keyed: f.Schema.Keyed(), Thin: o.ThinMode,
+		Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: f.Parallel,
+		Stats: func(column string) schema.StatsMode { return o.Stats(column, level) },
+	}
+}
+
+// dataFile describes a finished file for the manifest.
+func (f Files) dataFile(name string, level int, src manifest.FileSource, info datafile.Info) (manifest.DataFile, error) {
+	now := f.Now()
+	_, zone := now.Zone()
+	d := manifest.DataFile{
+		Name: name, Size: info.Size, Rows: info.Rows, MinSeq: info.MinSeq, MaxSeq: info.MaxSeq,
+		MinKey: info.MinKey, MaxKey: info.MaxKey, SchemaID: f.Schema.ID, Level: level, Source: &src,
+		CreatedMillis: now.UnixMilli() + int64(zone)*1000,
+		DeleteRows:    &info.DeleteRows,
+	}
+	if !f.Schema.Keyed() {
+		d.MinKey, d.MaxKey = binrow.EmptyRow, binrow.EmptyRow
+	}
+	keys := f.Schema.Types(f.Schema.KeyColumns())
+	var err error
+	if d.KeyStats, err = stats(keys, info.Key); err != nil {
+		return d, err
+	}
+	return d, f.valueStats(&d, info.Value)
+}
+
+// valueStats fills in the statistics of the columns whose mode is not none (§9).
+func (f Files) valueStats(d *manifest.DataFile, all []datafile.ColumnStats) error {
+	var cols []int
+	for i, c := range f.Schema.Fields {
+		if !f.Options.StatsDense || f.Options.Stats(c.Name, d.Level) != schema.StatsNone {
+			cols = append(cols, i)
+		}
+	}
+	kept := make([]datafile.ColumnStats, 0, len(cols))
+	for _, c := range cols {
+		kept = append(kept, all[c])
+	}
+	if len(cols) == len(f.Schema.Fields) {
+		d.ValueStatsAll = true
+	} else {
+		d.ValueStatsCols = append([]string{}, f.Schema.Names(cols)...)
+	}
+	var err error
+	d.ValueStats, err = stats(f.Schema.Types(cols), kept)
+	return err
+}
+
+func stats(types []schema.Type, cols []datafile.ColumnStats) (manifest.Stats, error) {
+	var s manifest.Stats
+	lo, hi := make([]any, len(cols)), make([]any, len(cols))
+	for i, c := range cols {
+		lo[i], hi[i] = c.Min, c.Max
+		s.NullCounts = append(s.NullCounts, known(c.Nulls))
+	}
+	var err error
+	s.Min, s.Max, err = binrow.EncodeStats(types, lo, hi)
+	return s, err
+}
+
+// known is a null count as the manifest has it: nil if it was not counted.
+func known(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}

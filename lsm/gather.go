@@ -1,0 +1,209 @@
+package lsm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// Range names rows of one source: N rows from Start on. N is at least 1.
+type Range struct {
+	Src, Start, N int32
+}
+
+// ErrTooLarge: a gathered string column would need offsets beyond 2 GiB. Gather fewer rows at once.
+var ErrTooLarge = errors.New("column exceeds 2 GiB")
+
+// Gather copies the rows of the ranges, in their order, from the sources to a new array. All sources have one type:
+// any fixed-width type, boolean, string or binary. A source that no range names may be nil. If the ranges are one piece
+// of one source the result shares its buffers.
+func Gather(srcs []arrow.Array, ranges []Range) (arrow.Array, error) {
+	var first arrow.Array
+	rows, nulls := 0, false
+	for _, r := range ranges {
+		rows += int(r.N)
+		first = srcs[r.Src]
+	}
+	if first == nil {
+		return nil, errors.New("gather: no ranges")
+	}
+	if len(ranges) == 1 {
+		r := ranges[0]
+		if int(r.N) == first.Len() {
+			first.Retain()
+			return first, nil
+		}
+		return array.NewSlice(first, int64(r.Start), int64(r.Start+r.N)), nil
+	}
+	for _, s := range srcs {
+		if s == nil {
+			continue
+		}
+		if err := checkLayout(s); err != nil {
+			return nil, fmt.Errorf("gather: %w", err)
+		}
+		if s.DataType().ID() != first.DataType().ID() {
+			return nil, fmt.Errorf("gather: %s and %s in one column", s.DataType(), first.DataType())
+		}
+		nulls = nulls || s.NullN() > 0
+	}
+	bufs := make([]*memory.Buffer, 2, 3)
+	nullN := 0
+	if nulls {
+		valid := gatherValid(srcs, ranges, rows)
+		nullN = rows - bitutil.CountSetBits(valid, 0, rows)
+		bufs[0] = memory.NewBufferBytes(valid)
+	}
+	if err := gatherValues(first.DataType(), srcs, ranges, rows, &bufs); err != nil {
+		return nil, err
+	}
+	return newArray(first.DataType(), rows, bufs, nullN), nil
+}
+
+func newArray(t arrow.DataType, rows int, bufs []*memory.Buffer, nullN int) arrow.Array {
+	d := array.NewData(t, rows, bufs, nil, nullN, 0)
+	defer d.Release()
+	return array.MakeFromData(d)
+}
+
+// gatherValues fills bufs[1] (and bufs[2] of strings).
+func gatherValues(t arrow.DataType, srcs []arrow.Array, ranges []Range, rows int, bufs *[]*memory.Buffer) error {
+	b := *bufs
+	switch t := t.(type) {
+	case *arrow.BooleanType:
+		b[1] = memory.NewBufferBytes(gatherBits(srcs, ranges, rows, 1))
+		return nil
+	case arrow.BinaryDataType:
+		off, data, err := gatherStrings(srcs, ranges, rows)
+		if err != nil {
+			return err
+		}
+		b[1] = bytesOf(off)
+		*bufs = append(b, memory.NewBufferBytes(data))
+		return nil
+	case arrow.FixedWidthDataType:
+		switch t.BitWidth() {
+		case 8:
+			b[1] = gatherFixed[uint8](srcs, ranges, rows)
+		case 16:
+			b[1] = gatherFixed[uint16](srcs, ranges, rows)
+		case 32:
+			b[1] = gatherFixed[uint32](srcs, ranges, rows)
+		case 64:
+			b[1] = gatherFixed[uint64](srcs, ranges, rows)
+		case 128:
+			b[1] = gatherFixed[[2]uint64](srcs, ranges, rows)
+		default:
+			return fmt.Errorf("gather: %s is not supported", t)
+		}
+		return nil
+	}
+	return fmt.Errorf("gather: %s is not supported", t)
+}
+
+// bytesOf wraps a slice of numbers as a buffer without copying.
+func bytesOf[T any](v []T) *memory.Buffer {
+	var zero T
+	n := len(v) * int(unsafe.Sizeof(zero))
+	return memory.NewBufferBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), n))
+}
+
+func gatherFixed[T any](srcs []arrow.Array, ranges []Range, rows int) *memory.Buffer {
+	vals := make([][]T, len(srcs))
+	for i, s := range srcs {
+		if s != nil {
+			vals[i] = values[T](s)
+		}
+	}
+	return bytesOf(gatherSlices(vals, ranges, rows))
+}
+
+// gatherSlices is Gather for plain slices.
+func gatherSlices[T any](vals [][]T, ranges []Range, rows int) []T {
+	dst := make([]T, rows)
+	o := 0
+	for _, r := range ranges {
+		src := vals[r.Src]
+		if r.N == 1 { // the usual case of random keys: no call
+			dst[o] = src[r.Start]
+			o++
+			continue
+		}
+		o += copy(dst[o:], src[r.Start:r.Start+r.N])
+	}
+	return dst
+}
+
+func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byte, error) {
+	offs := make([][]int32, len(srcs))
+	datas := make([][]byte, len(srcs))
+	for i, s := range srcs {
+		if s != nil {
+			offs[i], datas[i] = strings32(s)
+		}
+	}
+	total := int64(0)
+	for _, r := range ranges {
+		o := offs[r.Src]
+		total += int64(o[r.Start+r.N] - o[r.Start])
+	}
+	if total > math.MaxInt32 {
+		return nil, nil, fmt.Errorf("%w: %d bytes in %d rows", ErrTooLarge, total, rows)
+	}
+	off, data := make([]int32, rows+1), make([]byte, total)
+	row, at := 1, int32(0)
+	for _, r := range ranges {
+		o := offs[r.Src][r.Start : r.Start+r.N+1]
+		base := at - o[0]
+		at += int32(copy(data[at:], datas[r.Src][o[0]:o[r.N]]))
+		for _, x := range o[1:] {
+			off[row] = base + x
+			row++
+		}
+	}
+	return off, data, nil
+}
+
+func gatherValid(srcs []arrow.Array, ranges []Range, rows int) []byte {
+	return gatherBits(srcs, ranges, rows, 0)
+}
+
+// gatherBits gathers the bitmap in buffer number buf; a missing validity bitmap counts as all ones.
+func gatherBits(srcs []arrow.Array, ranges []Range, rows, buf int) []byte {
+	type bitmap struct {
+		bits []byte
+		off  int
+	}
+	maps := make([]bitmap, len(srcs))
+	for i, s := range srcs {
+		if s == nil || s.Len() == 0 || (buf == 0 && s.NullN() == 0) {
+			continue
+		}
+		maps[i] = bitmap{s.Data().Buffers()[buf].Bytes(), s.Data().Offset()}
+	}
+	dst := make([]byte, bitutil.BytesForBits(int64(rows)))
+	o := 0
+	for _, r := range ranges {
+		m, n := maps[r.Src], int(r.N)
+		switch {
+		case m.bits == nil:
+			bitutil.SetBitsTo(dst, int64(o), int64(n), true)
+		case n < 64:
+			p := m.off + int(r.Start)
+			for i := range n {
+				bit := m.bits[(p+i)>>3] >> ((p + i) & 7) & 1
+				dst[(o+i)>>3] |= bit << ((o + i) & 7)
+			}
+		default:
+			bitutil.CopyBitmap(m.bits, m.off+int(r.Start), n, dst, o)
+		}
+		o += n
+	}
+	return dst
+}

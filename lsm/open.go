@@ -1,0 +1,122 @@
+package lsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// DefaultWindowBytes is about how much decoded data one sorted run holds in memory while it is read.
+const DefaultWindowBytes = 4 << 20
+
+// Bounds of a window in rows.
+const (
+	minWindowRows = 256
+	maxWindowRows = 64 << 10
+)
+
+// decodedRatio is how much larger rows are in memory than in a file, as a rule (measured: 2.5 to 4).
+const decodedRatio = 4
+
+// OpenRun reads the files of one sorted run, in key order, one after the other: the columns cols of the schema read
+// (indexes into its fields), in that order, with sequence numbers and kinds if the table is keyed. A file is opened
+// when its first row is asked for and closed after its last. The result is an io.Closer.
+func (f Files) OpenRun(_ context.Context, part Part, files []manifest.DataFile, read *schema.Schema, cols []int) Run {
+	return &fileRun{files: f, part: part, todo: files, spec: datafile.ReadSpec{Schema: read, Cols: cols, KeyValue: read.Keyed()}}
+}
+
+type fileRun struct {
+	files Files
+	part  Part
+	todo  []manifest.DataFile
+	spec  datafile.ReadSpec
+
+	open *datafile.Reader
+	name string
+}
+
+// Next implements Run.
+func (r *fileRun) Next(ctx context.Context) (datafile.Rows, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return datafile.Rows{}, err
+		}
+		if r.open == nil {
+			if len(r.todo) == 0 {
+				return datafile.Rows{}, io.EOF
+			}
+			if err := r.openNext(ctx); err != nil {
+				return datafile.Rows{}, err
+			}
+		}
+		rows, err := r.open.Next()
+		if err == nil {
+			return rows, nil
+		}
+		if !errors.Is(err, io.EOF) {
+			return datafile.Rows{}, fmt.Errorf("read data file %s: %w", r.url(), err)
+		}
+		if err := r.Close(); err != nil {
+			return datafile.Rows{}, err
+		}
+	}
+}
+
+func (r *fileRun) url() string { return r.files.Store.URL(r.name) }
+
+func (r *fileRun) openNext(ctx context.Context) error {
+	m := &r.todo[0]
+	r.name = path.Join(r.part.Dir, m.Name)
+	written := r.files.Schema
+	if m.SchemaID != written.ID {
+		var err error
+		if written, err = r.files.OpenSchema(ctx, m.SchemaID); err != nil {
+			return fmt.Errorf("schema %d of data file %s: %w", m.SchemaID, r.url(), err)
+		}
+	}
+	file, err := r.files.Store.Open(ctx, r.name)
+	if err != nil {
+		return fmt.Errorf("open data file: %w", err)
+	}
+	spec := r.spec
+	spec.BatchRows = r.files.windowRows(m)
+	rd, err := datafile.Open(file, r.url(), written, spec)
+	if err != nil {
+		return errors.Join(fmt.Errorf("open data file %s: %w", r.url(), err), file.Close())
+	}
+	if rd.NumRows() != m.Rows {
+		err := fmt.Errorf("data file %s has %d rows, its manifest entry says %d", r.url(), rd.NumRows(), m.Rows)
+		return errors.Join(err, rd.Close())
+	}
+	r.open, r.todo = rd, r.todo[1:]
+	return nil
+}
+
+// windowRows is the number of rows of a file that make a window.
+func (f Files) windowRows(m *manifest.DataFile) int {
+	want := f.WindowBytes
+	if want <= 0 {
+		want = DefaultWindowBytes
+	}
+	row := max(1, m.Size*decodedRatio/max(1, m.Rows))
+	return int(min(max(want/row, minWindowRows), maxWindowRows))
+}
+
+// Close implements io.Closer.
+func (r *fileRun) Close() error {
+	if r.open == nil {
+		return nil
+	}
+	err := r.open.Close()
+	r.open = nil
+	if err != nil {
+		return fmt.Errorf("close data file %s: %w", r.url(), err)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package lsm
+
+import (
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// Policy is what the table options say about when to compact.
+type Policy struct {
+	NumLevels                   int
+	Trigger                     int // sorted runs from which a compaction is looked for
+	StopTrigger                 int // sorted runs above which writers should wait
+	MaxSizeAmplificationPercent int
+	SizeRatio                   int // percent
+	TargetFileSize              int64
+}
+
+// PolicyOf takes the policy from the table options.
+func PolicyOf(o schema.Options) Policy {
+	return Policy{
+		NumLevels: o.NumLevels, Trigger: o.CompactionTrigger, StopTrigger: o.StopTrigger,
+		MaxSizeAmplificationPercent: o.MaxSizeAmplificationPercent, SizeRatio: o.SizeRatio,
+		TargetFileSize: o.TargetFileSize,
+	}
+}
+
+// Job is a compaction to be done: files of the newest sorted runs, without a gap, and the level they go to.
+type Job struct {
+	Files       []manifest.DataFile // newest run first
+	Output      int
+	DropDeletes bool // no older version of a key can be outside the job: deletes may go
+	Full        bool // all files take part
+}
+
+// Pick chooses the next compaction of a bucket, or none. It is a pure function of the files' metadata: the universal
+// compaction of Paimon (`mergetree.compact.UniversalCompaction`, §11.2), whose rules are tried in this order, all of
+// them only from Trigger sorted runs on.
+//
+//  1. Size amplification: if all runs but the oldest are together larger than MaxSizeAmplificationPercent of the
+//     oldest, everything is compacted.
+//  2. Size ratio: beginning with the newest run, the next is added while the sum so far is not smaller than it, by
+//     SizeRatio percent; two or more are compacted.
+//  3. Number of runs: above Trigger, as many of the newest as it takes to be back at it, and more by rule 2.
+func Pick(l *Levels, p Policy) (Job, bool) {
+	runs := l.Runs()
+	if len(runs) < max(p.Trigger, 1) || len(runs) == 0 {
+		return Job{}, false
+	}
+	if tooAmplified(runs, p) {
+		return l.job(runs, len(runs), p)
+	}
+	if n := similar(runs, 1, p); n > 1 {
+		return l.job(runs, n, p)
+	}
+	if extra := len(runs) - p.Trigger; extra > 0 {
+		return l.job(runs, similar(runs, extra+1, p), p)
+	}
+	return Job{}, false
+}
+
+// PickFull brings all files to the highest level, unless they are there.
+func PickFull(l *Levels, p Policy) (Job, bool) {
+	runs := l.Runs()
+	if len(runs) == 0 {
+		return Job{}, false
+	}
+	return l.job(runs, len(runs), p)
+}
+
+func tooAmplified(runs []SortedRun, p Policy) bool {
+	young := int64(0)
+	for _, r := range runs[:len(runs)-1] {
+		young += r.Size()
+	}
+	// In floating point, which cannot overflow; sizes below 2^53 are exact.
+	return float64(young)*100 > float64(p.MaxSizeAmplificationPercent)*float64(runs[len(runs)-1].Size())
+}
+
+// similar extends the n newest runs by the rule of size ratio.
+func similar(runs []SortedRun, n int, p Policy) int {
+	size := int64(0)
+	for _, r := range runs[:n] {
+		size += r.Size()
+	}
+	for n < len(runs) {
+		next := runs[n].Size()
+		if float64(size)*float64(100+p.SizeRatio)/100 < float64(next) {
+			break
+		}
+		size += next
+		n++
+	}
+	return n
+}
+
+// job makes a compaction of the n newest runs. It goes to the level below the next run's, to the highest level if there
+// is no next run; never to level 0, whose files have to be single flushes.
+func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
+	top := max(p.NumLevels, l.NumLevels()) - 1
+	output := top
+	if n < len(runs) {
+		output = max(0, runs[n].Level-1)
+	}
+	for output == 0 && n < len(runs) {
+		output = runs[n].Level
+		n++
+	}
+	if n == len(runs) {
+		output = top
+	}
+	if output == 0 {
+		return Job{}, false // a table with one level has nowhere to go
+	}
+	j := Job{Output: output, Full: n == len(runs), DropDeletes: output >= l.highest()}
+	for _, r := range runs[:n] {
+		j.Files = append(j.Files, r.Files...)
+	}
+	if n == 1 && runs[0].Level == output {
+		return Job{}, false
+	}
+	return j, true
+}

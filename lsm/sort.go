@@ -1,0 +1,153 @@
+package lsm
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// pair is a row on its way through the sort: eight bytes of its key and its place in arrival order.
+type pair struct {
+	key uint64
+	idx uint32
+}
+
+// radixMin is the size from which the radix sort beats the comparison sort (measured, see BenchmarkSort).
+const radixMin = 192
+
+// sortNewest sorts the rows of v by key and keeps of each key the row that came last: the in-buffer merge of the
+// deduplicate engine. It returns row numbers in key order.
+func sortNewest(v *KeyVec) []int32 {
+	n := v.Len()
+	out := make([]int32, 0, n)
+	if v.ascending() < 0 {
+		for i := range n {
+			out = append(out, int32(i))
+		}
+		return out
+	}
+	ps, tmp := make([]pair, n), make([]pair, n)
+	for i, k := range v.Prefix {
+		ps[i] = pair{k, uint32(i)}
+	}
+	ps = sortPairs(ps, tmp)
+	if !v.Exact {
+		v.sortTies(ps, tmp, 8, 0)
+	}
+	for i := range ps {
+		if i+1 < n && ps[i].key == ps[i+1].key && v.sameRest(ps[i].idx, ps[i+1].idx) {
+			continue
+		}
+		out = append(out, int32(ps[i].idx))
+	}
+	return out
+}
+
+func (v *KeyVec) sameRest(i, j uint32) bool {
+	return v.Exact || bytes.Equal(v.rest(int(i)), v.rest(int(j)))
+}
+
+// maxTieDepth bounds the recursion of sortTies; deeper ties are compared.
+const maxTieDepth = 16
+
+// sortTies orders rows of equal words by what follows: every group of ties is sorted by the next eight bytes of the
+// code, from byte d on. Afterwards the pairs hold their prefixes again.
+func (v *KeyVec) sortTies(ps, tmp []pair, d, depth int) {
+	for a := 0; a < len(ps); {
+		b := a + 1
+		for b < len(ps) && ps[b].key == ps[a].key {
+			b++
+		}
+		if b-a > 1 {
+			v.sortGroup(ps[a:b], tmp, d, depth)
+		}
+		a = b
+	}
+}
+
+func (v *KeyVec) sortGroup(ps, tmp []pair, d, depth int) {
+	word := ps[0].key
+	if len(ps) < radixMin || depth == maxTieDepth {
+		slices.SortFunc(ps, func(x, y pair) int {
+			if c := bytes.Compare(v.tail(int(x.idx), d), v.tail(int(y.idx), d)); c != 0 {
+				return c
+			}
+			return cmp.Compare(x.idx, y.idx)
+		})
+		return
+	}
+	more := false
+	for i := range ps {
+		t := v.tail(int(ps[i].idx), d)
+		ps[i].key = word64(t)
+		more = more || len(t) > 8
+	}
+	if s := sortPairs(ps, tmp[:len(ps)]); &s[0] != &ps[0] {
+		copy(ps, s)
+	}
+	if more {
+		v.sortTies(ps, tmp, d+8, depth+1)
+	}
+	for i := range ps {
+		ps[i].key = word
+	}
+}
+
+// word64 is the first eight bytes of b, big endian, padded with zeros.
+func word64(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	w := uint64(0)
+	for i, c := range b {
+		w |= uint64(c) << (56 - 8*i)
+	}
+	return w
+}
+
+// sortPairs sorts by key, stably: rows of one key stay in arrival order. It returns the sorted pairs, which are in ps
+// or in tmp.
+func sortPairs(ps, tmp []pair) []pair {
+	if len(ps) < radixMin {
+		slices.SortFunc(ps, func(a, b pair) int {
+			if c := cmp.Compare(a.key, b.key); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.idx, b.idx)
+		})
+		return ps
+	}
+	return radix(ps, tmp)
+}
+
+// radix is a least-significant-digit radix sort that skips digits which are the same in all keys.
+func radix(ps, tmp []pair) []pair {
+	var all, any uint64 = ^uint64(0), 0
+	for i := range ps {
+		all &= ps[i].key
+		any |= ps[i].key
+	}
+	diff := all ^ any
+	for shift := 0; shift < 64; shift += 8 {
+		if diff>>shift&0xff == 0 {
+			continue
+		}
+		var at [256]uint32
+		for i := range ps {
+			at[byte(ps[i].key>>shift)]++
+		}
+		sum := uint32(0)
+		for d, c := range at {
+			at[d] = sum
+			sum += c
+		}
+		for _, p := range ps {
+			d := byte(p.key >> shift)
+			tmp[at[d]] = p
+			at[d]++
+		}
+		ps, tmp = tmp, ps
+	}
+	return ps
+}
