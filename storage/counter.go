@@ -6,6 +6,7 @@ import (
 	"iter"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Stat is what was done of one kind of operation.
@@ -158,6 +159,11 @@ func (c *Counter) List(ctx context.Context, dir string) iter.Seq2[Info, error] {
 // Walk implements Walker.
 func (c *Counter) Walk(ctx context.Context, dir string) iter.Seq2[Info, error] {
 	return c.each(OpWalk, Walk(ctx, c.s, dir))
+}
+
+// RemoveTemp implements TempRemover, uncounted.
+func (c *Counter) RemoveTemp(ctx context.Context, dir string, before time.Time) (int, error) {
+	return RemoveTemp(ctx, c.s, dir, before)
 }
 
 // each counts one listing.

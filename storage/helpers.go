@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"time"
 )
 
 // AllReader is what a Store may offer to read a small object in one request. ReadAll uses it.
@@ -19,6 +20,22 @@ type AllReader interface {
 type Walker interface {
 	// Walk yields every object below dir ("" is the root), folders not, in no promised order.
 	Walk(ctx context.Context, dir string) iter.Seq2[Info, error]
+}
+
+// TempRemover is what a Store may offer that leaves traces of uploads whose process died. RemoveTemp uses it.
+type TempRemover interface {
+	// RemoveTemp deletes what uploads left directly in a folder and did not touch since a moment.
+	RemoveTemp(ctx context.Context, dir string, before time.Time) (int, error)
+}
+
+// RemoveTemp deletes the temporary files that killed processes left directly in a folder, if they were last written
+// before a moment. The caller chooses it so far back that no living writer can own one. It returns how many went;
+// none on stores that have no such files.
+func RemoveTemp(ctx context.Context, s Store, dir string, before time.Time) (int, error) {
+	if r, ok := s.(TempRemover); ok {
+		return r.RemoveTemp(ctx, dir, before)
+	}
+	return 0, nil
 }
 
 // ReadAll returns the bytes of a small object. More than limit bytes are an error that names the limit and is

@@ -186,8 +186,7 @@ func (l *Local) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveTemp deletes the temporary files directly in a folder that were last written before a moment, which the
-// caller chooses so far back that no living writer can own one. It returns how many it removed.
+// RemoveTemp implements TempRemover.
 func (l *Local) RemoveTemp(ctx context.Context, dir string, before time.Time) (int, error) {
 	if err := checkDir("clean", dir); err != nil {
 		return 0, err

@@ -213,7 +213,7 @@ func (m *Mem) List(ctx context.Context, dir string) iter.Seq2[Info, error] {
 			}
 		}
 		sorted := slices.Collect(maps.Values(children))
-		slices.SortFunc(sorted, byName)
+		sortByName(sorted)
 		for _, info := range sorted {
 			if !yield(info, nil) {
 				return
@@ -230,7 +230,7 @@ func (m *Mem) Walk(ctx context.Context, dir string) iter.Seq2[Info, error] {
 			yield(Info{}, err)
 			return
 		}
-		slices.SortFunc(infos, byName)
+		sortByName(infos)
 		for _, info := range infos {
 			if !yield(info, nil) {
 				return
@@ -262,15 +262,17 @@ func (m *Mem) below(ctx context.Context, op, dir string) ([]Info, error) {
 	return infos, nil
 }
 
-// byName orders a listing; an object comes before a folder of the same name.
-func byName(a, b Info) int {
-	if c := strings.Compare(a.Name, b.Name); c != 0 || a.Dir == b.Dir {
-		return c
-	}
-	if b.Dir {
-		return -1
-	}
-	return 1
+// sortByName puts a listing into name order; an object comes before a folder of the same name.
+func sortByName(infos []Info) {
+	slices.SortFunc(infos, func(a, b Info) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 || a.Dir == b.Dir {
+			return c
+		}
+		if b.Dir {
+			return -1
+		}
+		return 1
+	})
 }
 
 // memFile is an open object. It keeps its content whatever becomes of the name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"strings"
+	"time"
 )
 
 // subStore is a folder of another store seen as a store.
@@ -63,6 +64,11 @@ func (s *subStore) Walk(ctx context.Context, dir string) iter.Seq2[Info, error] 
 // ReadAll implements AllReader with the underlying store's own, if it has one.
 func (s *subStore) ReadAll(ctx context.Context, name string, limit int64) ([]byte, error) {
 	return ReadAll(ctx, s.base, s.full(name), limit)
+}
+
+// RemoveTemp implements TempRemover with the underlying store's own, if it has one.
+func (s *subStore) RemoveTemp(ctx context.Context, dir string, before time.Time) (int, error) {
+	return RemoveTemp(ctx, s.base, join(s.prefix, dir), before)
 }
 
 // relative takes the prefix off the names.
