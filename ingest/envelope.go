@@ -1,0 +1,157 @@
+package ingest
+
+import "github.com/calve-io/calve/schema"
+
+// Change events: the envelope of Debezium, and tombstones.
+
+// span is where an object stands in a message; zero: the member is missing or null.
+type span struct {
+	from, to int
+	seen     bool
+}
+
+// envelope is what was found in the envelope of the record being read. The object "after" is decoded where it stands,
+// as most events are inserts and updates; "before" is only remembered, as few events need it.
+type envelope struct {
+	before, after span
+	inPayload     bool
+}
+
+// span validates an object or null and remembers where it stands.
+func (d *jsonDecoder) span(b []byte, i int, s *span) int {
+	if s.seen {
+		return d.fail(i, nil, "the envelope has before or after twice")
+	}
+	s.seen = true
+	if i < len(b) && b[i] != '{' {
+		e := literal(b, i, "null")
+		if e < 0 {
+			return d.fail(i, nil, "before and after must be objects or null")
+		}
+		return e
+	}
+	e, at := skipValue(b, i, &d.nest)
+	if e < 0 {
+		return d.fault(e, at, nil)
+	}
+	s.from, s.to = i, e
+	return e
+}
+
+// readAfter decodes the row in "after".
+func (d *jsonDecoder) readAfter(b []byte, i int) int {
+	s := &d.envelope.after
+	if s.seen || i >= len(b) || b[i] != '{' {
+		return d.span(b, i, s)
+	}
+	s.seen = true
+	e := d.object(b, i+1, &d.row)
+	if e < 0 {
+		return -1
+	}
+	s.from, s.to = i, e
+	return e
+}
+
+// readPayload goes into the payload of a Kafka Connect record with schema.
+func (d *jsonDecoder) readPayload(b []byte, i int) int {
+	if d.envelope.inPayload {
+		e, at := skipValue(b, i, &d.nest)
+		if e < 0 {
+			return d.fault(e, at, nil)
+		}
+		return e
+	}
+	if i >= len(b) || b[i] != '{' {
+		return d.fail(i, nil, "the payload is not an object")
+	}
+	d.envelope.inPayload = true
+	return d.object(b, i+1, &d.root)
+}
+
+// debezium reads an envelope and makes its rows.
+func (d *jsonDecoder) debezium(r *Record) int {
+	d.envelope = envelope{}
+	if d.document(r.Value, &d.root) < 0 {
+		return -1
+	}
+	if !d.op.set {
+		return d.fail(-1, nil, "the envelope has no op; is this "+string(FormatJSON)+" rather than "+string(FormatDebezium)+"?")
+	}
+	env := d.envelope
+	if d.op.kind == schema.Delete {
+		if env.before.to == 0 {
+			return d.fail(-1, nil, "a delete without the row before it")
+		}
+		d.begin()
+		if d.object(r.Value, env.before.from+1, &d.row) < 0 {
+			return -1
+		}
+		return d.complete(r, schema.Delete)
+	}
+	if d.op.kind == schema.UpdateBefore {
+		return d.fail(-1, nil, "operation -U does not occur in envelopes")
+	}
+	if env.after.to == 0 {
+		return d.fail(-1, nil, "an insert or update without the row after it")
+	}
+	if d.complete(r, d.op.kind) < 0 {
+		return -1
+	}
+	if d.op.kind == schema.UpdateAfter && env.before.to > 0 {
+		return d.moved(r)
+	}
+	return 0
+}
+
+// moved looks whether an update changed the row's key (or partition): then the row under the old key has to go.
+func (d *jsonDecoder) moved(r *Record) int {
+	d.begin()
+	if d.object(r.Value, d.envelope.before.from+1, &d.row) < 0 || d.complete(r, schema.Delete) < 0 {
+		return -1
+	}
+	before, after := d.at-1, d.at-2
+	for _, i := range d.keys {
+		if !d.cols[i].same(before, after) {
+			return 0
+		}
+	}
+	d.at = before
+	d.touched = true
+	d.begin()
+	return 0
+}
+
+// tombstone reads a record without value.
+func (d *jsonDecoder) tombstone(r *Record) int {
+	if d.cfg.Format == FormatDebezium {
+		return 0
+	}
+	if !d.keyed {
+		return d.fail(-1, nil, "the value is null (a tombstone), but the table has no primary key")
+	}
+	if len(r.Key) == 0 {
+		return d.fail(-1, nil, "the value is null (a tombstone) and there is no key that says which row to delete")
+	}
+	d.inKey = true
+	if d.keyDocument(r.Key) < 0 {
+		return -1
+	}
+	d.inKey = false
+	return d.complete(r, schema.Delete)
+}
+
+// keyDocument reads the record's key: an object with the key columns, or, for a key of one column, its bare value.
+func (d *jsonDecoder) keyDocument(b []byte) int {
+	i := space(b, 0)
+	if i < len(b) && b[i] == '{' {
+		return d.document(b, &d.row)
+	}
+	if len(d.keys) != 1 {
+		return d.fail(i, nil, "want a JSON object with the key columns ("+d.keyNames()+")")
+	}
+	if i = d.value(b, i, &d.cols[d.keys[0]]); i < 0 {
+		return -1
+	}
+	return d.end(b, i)
+}

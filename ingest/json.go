@@ -1,0 +1,458 @@
+package ingest
+
+import (
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/schema"
+)
+
+// jsonDecoder reads JSON in one pass into the columns.
+type jsonDecoder struct {
+	cfg   DecoderConfig
+	arrow *arrow.Schema
+	cols  []column
+	keys  []int // primary key columns
+	metas []int // metadata columns
+	keyed bool
+
+	row, root plan // members of a row, and of the envelope around it
+
+	rows  int // done
+	at    int // row being written: rows, or rows+1 for the second of a record
+	size  int // rows there is room for
+	hint  int // rows to make room for at first
+	bytes int // of values read into this batch
+	kinds []schema.RowKind
+
+	attempt uint64 // counts rows begun: marks in column.seen are of this row or stale
+	count   int    // columns set in this row
+	nulls   int    // NOT NULL columns that are null in this row
+	touched bool   // a null bit was cleared in this row
+
+	op       opState
+	bad      RowError
+	inKey    bool
+	scratch  []byte
+	nest     nesting
+	envelope envelope
+}
+
+// opState is what the op field of the record said.
+type opState struct {
+	kind schema.RowKind
+	set  bool
+}
+
+// Special members of an object, in place of a column index.
+const (
+	memberUnknown = -1 - iota
+	memberOp
+	memberBefore
+	memberAfter
+	memberPayload
+)
+
+// member is a name that may occur in an object, with the name that followed it last time: JSON of one source keeps its
+// order, so the next name is nearly always known and one comparison finds it.
+type member struct {
+	raw  string // as it stands in compact JSON: "name":
+	col  int    // column, or one of the members above
+	next *member
+}
+
+// plan is what is known about the members of an object.
+type plan struct {
+	byName  map[string]*member
+	start   member // stands before the first
+	unknown member // any name that is not remembered
+	learned int    // bytes of unknown names remembered
+}
+
+// maxLearned bounds the memory for names that are no columns.
+const maxLearned = 16 << 10
+
+func newPlan() plan {
+	return plan{byName: map[string]*member{}, start: member{col: memberUnknown}, unknown: member{col: memberUnknown}}
+}
+
+// unmatched is a raw that no JSON can match outside of strings.
+const unmatched = "\x00"
+
+func (p *plan) add(name string, col int) *member {
+	m := &member{raw: `"` + name + `":`, col: col}
+	if e, escaped, _ := skipString([]byte(name+`"`), 0); e != len(name)+1 || escaped {
+		m.raw = unmatched // such a name never stands in JSON as it is
+	}
+	p.byName[name] = m
+	return m
+}
+
+// makePlans fills the plans from the schema.
+func (d *jsonDecoder) makePlans() {
+	d.row, d.root = newPlan(), newPlan()
+	for i := range d.cols {
+		if d.cols[i].meta == metaNone {
+			d.row.add(d.cols[i].name, i)
+		}
+	}
+	if d.cfg.Format == FormatDebezium {
+		d.root.add("op", memberOp)
+		d.root.add("before", memberBefore)
+		d.root.add("after", memberAfter)
+		d.root.add("payload", memberPayload)
+	} else if op := d.opField(); op != "" {
+		d.row.add(op, memberOp)
+	}
+}
+
+// fail notes why the record is refused; it gives -1 as the position.
+func (d *jsonDecoder) fail(at int, c *column, reason string) int {
+	d.bad = RowError{Offset: at, InKey: d.inKey, Reason: reason}
+	if c != nil {
+		d.bad.Column = c.name
+	}
+	return -1
+}
+
+// fault is fail for a fault of the scanners.
+func (d *jsonDecoder) fault(code, at int, c *column) int { return d.fail(at, c, faultText[-code]) }
+
+// begin starts the row d.at, or starts it again.
+func (d *jsonDecoder) begin() {
+	if d.touched {
+		for i := range d.cols {
+			d.cols[i].clear(d.at)
+		}
+		d.touched = false
+	}
+	d.attempt++
+	d.count, d.nulls = 0, 0
+}
+
+// Decode implements Decoder.
+func (d *jsonDecoder) Decode(r *Record) error {
+	d.reserve()
+	d.at = d.rows
+	d.begin()
+	d.op, d.inKey = opState{}, false
+	if d.record(r) < 0 {
+		for d.at = d.rows; d.at < d.rows+2; d.at++ {
+			d.touched = true
+			d.begin()
+		}
+		err := d.bad
+		return &err
+	}
+	d.rows = d.at
+	d.bytes += len(r.Value)
+	return nil
+}
+
+// record reads a whole record and completes its rows; d.at then stands behind them.
+func (d *jsonDecoder) record(r *Record) int {
+	switch {
+	case r.Value == nil:
+		return d.tombstone(r)
+	case len(r.Value) > d.cfg.MaxRecordBytes:
+		return d.fail(-1, nil, "the value is larger than the record size limit (max record bytes)")
+	case len(r.Value) == 0:
+		return d.fail(0, nil, "the value is empty")
+	case d.cfg.Format == FormatDebezium:
+		return d.debezium(r)
+	}
+	if d.document(r.Value, &d.row) < 0 {
+		return -1
+	}
+	kind := schema.Insert
+	if d.op.set {
+		kind = d.op.kind
+	}
+	return d.complete(r, kind)
+}
+
+// document reads a message that is one object and nothing else.
+func (d *jsonDecoder) document(b []byte, p *plan) int {
+	i := space(b, 0)
+	if i >= len(b) {
+		return d.fault(faultEnd, i, nil)
+	}
+	if b[i] != '{' {
+		return d.fail(i, nil, "want a JSON object, not "+excerpt(b[i:]))
+	}
+	if i = d.object(b, i+1, p); i < 0 {
+		return -1
+	}
+	return d.end(b, i)
+}
+
+// end checks that nothing but white space follows.
+func (d *jsonDecoder) end(b []byte, i int) int {
+	if i = space(b, i); i < len(b) {
+		return d.fail(i, nil, "malformed JSON: more text after the value: "+excerpt(b[i:]))
+	}
+	return i
+}
+
+// object reads the members of an object from after its opening brace and gives the position after the closing one.
+func (d *jsonDecoder) object(b []byte, i int, p *plan) int {
+	if i = space(b, i); i < len(b) && b[i] == '}' {
+		return i + 1
+	}
+	prev := &p.start
+	for {
+		m := prev.next
+		if m != nil && len(b)-i >= len(m.raw) && string(b[i:i+len(m.raw)]) == m.raw {
+			i += len(m.raw)
+		} else if i, m = d.name(b, i, p); i < 0 {
+			return -1
+		} else if prev != &p.unknown && m != &p.unknown {
+			prev.next = m
+		}
+		if i < len(b) && b[i] <= ' ' {
+			i = space(b, i)
+		}
+		if m.col >= 0 {
+			i = d.value(b, i, &d.cols[m.col])
+		} else {
+			i = d.special(b, i, m.col)
+		}
+		if i < 0 {
+			return -1
+		}
+		if i < len(b) && b[i] <= ' ' {
+			i = space(b, i)
+		}
+		if i >= len(b) {
+			return d.fault(faultEnd, i, nil)
+		}
+		switch b[i] {
+		case ',':
+			if i++; i < len(b) && b[i] <= ' ' {
+				i = space(b, i)
+			}
+		case '}':
+			return i + 1
+		default:
+			return d.fault(faultValue, i, nil)
+		}
+		prev = m
+	}
+}
+
+// name reads a member's name and colon the slow way and finds what is known about it.
+func (d *jsonDecoder) name(b []byte, i int, p *plan) (int, *member) {
+	if i >= len(b) {
+		return d.fault(faultEnd, i, nil), nil
+	}
+	if b[i] != '"' {
+		return d.fault(faultValue, i, nil), nil
+	}
+	e, escaped, at := skipString(b, i+1)
+	if e < 0 {
+		return d.fault(e, at, nil), nil
+	}
+	name := b[i+1 : e-1]
+	if escaped {
+		d.scratch = unquote(d.scratch[:0], name)
+		name = d.scratch
+	}
+	m := p.byName[string(name)]
+	if m == nil {
+		m = &p.unknown
+		if cost := len(name) + 128; !escaped && p.learned+cost <= maxLearned {
+			p.learned += cost
+			m = p.add(string(name), memberUnknown)
+		}
+	}
+	if e, at = colon(b, e); e < 0 {
+		return d.fault(e, at, nil), nil
+	}
+	return e, m
+}
+
+// special reads the value of a member that is no column.
+func (d *jsonDecoder) special(b []byte, i, what int) int {
+	switch what {
+	case memberOp:
+		return d.readOp(b, i)
+	case memberBefore:
+		return d.span(b, i, &d.envelope.before)
+	case memberAfter:
+		return d.readAfter(b, i)
+	case memberPayload:
+		return d.readPayload(b, i)
+	}
+	e, at := skipValue(b, i, &d.nest)
+	if e < 0 {
+		return d.fault(e, at, nil)
+	}
+	return e
+}
+
+// readOp reads the row kind.
+func (d *jsonDecoder) readOp(b []byte, i int) int {
+	if d.op.set {
+		return d.fail(i, nil, "the operation is given twice")
+	}
+	if e := literal(b, i, "null"); e > 0 {
+		return e
+	}
+	if i >= len(b) || b[i] != '"' {
+		return d.fail(i, nil, "the operation is not a string")
+	}
+	text, e := d.text(b, i, nil)
+	if e < 0 {
+		return -1
+	}
+	kind, ok := parseKind(text)
+	if !ok {
+		return d.fail(i, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
+	}
+	d.op = opState{kind, true}
+	return e
+}
+
+// text reads a string (b[i] is its quote): its characters, in b or in the scratch buffer, and the position after it.
+func (d *jsonDecoder) text(b []byte, i int, c *column) ([]byte, int) {
+	e, high := scanPlain(b, i+1)
+	if e < len(b) && b[e] == '"' && high&highs == 0 {
+		return b[i+1 : e], e + 1
+	}
+	e, escaped, at := skipString(b, i+1)
+	if e < 0 {
+		return nil, d.fault(e, at, c)
+	}
+	s := b[i+1 : e-1]
+	if escaped {
+		d.scratch = unquote(d.scratch[:0], s)
+		s = d.scratch
+	}
+	return s, e
+}
+
+// complete ends the row d.at: metadata, missing columns, nulls, kind.
+func (d *jsonDecoder) complete(r *Record, kind schema.RowKind) int {
+	if !d.keyed && kind != schema.Insert {
+		return d.fail(-1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
+	}
+	for _, i := range d.metas {
+		if d.setMeta(r, &d.cols[i]) < 0 {
+			return -1
+		}
+	}
+	if d.count < len(d.cols) && d.fillMissing(kind) < 0 {
+		return -1
+	}
+	if d.nulls > 0 && d.settleNulls(kind) < 0 {
+		return -1
+	}
+	d.setKind(d.at, kind)
+	d.touched = false
+	d.at++
+	return 0
+}
+
+// mark counts a column as set in this row; false: it was set before.
+func (d *jsonDecoder) mark(c *column) bool {
+	if c.seen == d.attempt {
+		return false
+	}
+	c.seen = d.attempt
+	d.count++
+	return true
+}
+
+func (d *jsonDecoder) null(c *column) {
+	c.setNull(d.at)
+	d.touched = true
+	if c.notNull || c.key {
+		d.nulls++
+	}
+}
+
+// fillMissing sets the columns that the record did not mention.
+func (d *jsonDecoder) fillMissing(kind schema.RowKind) int {
+	for i := range d.cols {
+		c := &d.cols[i]
+		if c.seen == d.attempt {
+			continue
+		}
+		d.mark(c)
+		if c.hasDef && kind.IsAdd() {
+			if !d.setDefault(c) {
+				return -1
+			}
+			continue
+		}
+		d.null(c)
+	}
+	return 0
+}
+
+// settleNulls refuses nulls in NOT NULL columns. A delete needs its key alone: other columns get the zero value, as their
+// file columns cannot hold nulls.
+func (d *jsonDecoder) settleNulls(kind schema.RowKind) int {
+	for i := range d.cols {
+		c := &d.cols[i]
+		if !c.notNull && !c.key || !c.isNull(d.at) {
+			continue
+		}
+		switch {
+		case c.key:
+			return d.fail(-1, c, "key column is missing or null; the key is ("+d.keyNames()+")")
+		case kind.IsAdd():
+			return d.fail(-1, c, "is missing or null, but the column is NOT NULL")
+		}
+		c.setZero(d.at)
+	}
+	return 0
+}
+
+// setMeta fills a column from the record itself.
+func (d *jsonDecoder) setMeta(r *Record, c *column) int {
+	d.mark(c)
+	switch c.meta {
+	case metaTopic:
+		c.setData(d.at, []byte(r.Topic))
+	case metaPartition:
+		if c.shape == shapeInt32 {
+			c.i32[d.at] = r.Partition
+		} else {
+			c.i64[d.at] = int64(r.Partition)
+		}
+	case metaOffset:
+		c.i64[d.at] = r.Offset
+	case metaTimestamp:
+		switch {
+		case r.Timestamp == 0:
+			d.null(c)
+		case c.shape == shapeTimestamp:
+			v, reason := epochTimestamp(millis(r.Timestamp), 3, c.stored)
+			if reason != "" {
+				return d.fail(-1, c, "the record's timestamp "+reason)
+			}
+			c.i64[d.at] = v
+		default:
+			c.i64[d.at] = r.Timestamp
+		}
+	case metaKey:
+		switch {
+		case r.Key == nil:
+			d.null(c)
+		case c.shape == shapeText && !utf8.Valid(r.Key):
+			return d.fail(-1, c, "the record's key is not valid UTF-8; use a BYTES column for it")
+		default:
+			c.setData(d.at, r.Key)
+		}
+	}
+	return 0
+}
+
+func millis(v int64) number {
+	if v < 0 {
+		return number{neg: true, mant: uint64(-v)}
+	}
+	return number{mant: uint64(v)}
+}

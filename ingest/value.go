@@ -1,0 +1,285 @@
+package ingest
+
+import (
+	"encoding/base64"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// value reads a JSON value into a column; b[i] is its first byte.
+func (d *jsonDecoder) value(b []byte, i int, c *column) int {
+	if !d.mark(c) {
+		return d.fail(i, c, "the field occurs twice")
+	}
+	if i >= len(b) {
+		return d.fault(faultEnd, i, c)
+	}
+	if b[i] == 'n' {
+		e := literal(b, i, "null")
+		if e < 0 {
+			return d.fault(e, i, c)
+		}
+		d.null(c)
+		return e
+	}
+	switch c.shape {
+	case shapeText:
+		return d.valueText(b, i, c)
+	case shapeInt64:
+		if v, e := scanInt(b, i); e >= 0 {
+			c.i64[d.at] = v
+			return e
+		}
+		return d.valueNumber(b, i, c)
+	case shapeInt32:
+		if v, e := scanInt(b, i); e >= 0 && v == int64(int32(v)) {
+			c.i32[d.at] = int32(v)
+			return e
+		}
+		return d.valueNumber(b, i, c)
+	case shapeBool:
+		return d.valueBool(b, i, c)
+	case shapeBytes:
+		return d.valueBytes(b, i, c)
+	}
+	return d.valueNumber(b, i, c)
+}
+
+func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
+	if b[i] != '"' {
+		e, at := skipValue(b, i, &d.nest)
+		if e < 0 {
+			return d.fault(e, at, c)
+		}
+		return d.putText(b[i:e], i, e, c)
+	}
+	e, high := scanPlain(b, i+1)
+	if e < len(b) && b[e] == '"' && high&highs == 0 && (c.limit == 0 || e-i-1 <= c.limit) {
+		c.setData(d.at, b[i+1:e])
+		return e + 1
+	}
+	s, e := d.text(b, i, c)
+	if e < 0 {
+		return -1
+	}
+	return d.putText(s, i, e, c)
+}
+
+// putText stores text after checking its length.
+func (d *jsonDecoder) putText(s []byte, at, end int, c *column) int {
+	if c.limit > 0 && len(s) > c.limit {
+		if n := utf8.RuneCount(s); n > c.limit {
+			return d.fail(at, c, "has "+strconv.Itoa(n)+" characters, more than "+c.typ.String()+" holds")
+		}
+	}
+	c.setData(d.at, s)
+	return end
+}
+
+func (d *jsonDecoder) valueBool(b []byte, i int, c *column) int {
+	if e := literal(b, i, "true"); e > 0 {
+		c.setBool(d.at, true)
+		return e
+	}
+	if e := literal(b, i, "false"); e > 0 {
+		c.setBool(d.at, false)
+		return e
+	}
+	return d.mismatch(b, i, c)
+}
+
+func (d *jsonDecoder) valueBytes(b []byte, i int, c *column) int {
+	if b[i] != '"' {
+		return d.mismatch(b, i, c)
+	}
+	s, e := d.text(b, i, c)
+	if e < 0 {
+		return -1
+	}
+	from := int(c.off[d.at])
+	c.data = slices.Grow(c.data[:from], base64.StdEncoding.DecodedLen(len(s)))
+	n, err := base64.StdEncoding.Strict().Decode(c.data[from:cap(c.data)], s)
+	if err != nil {
+		return d.fail(i, c, "is not base64 (standard alphabet, padded): "+excerpt(s))
+	}
+	if c.limit > 0 && n > c.limit {
+		return d.fail(i, c, "has "+strconv.Itoa(n)+" bytes, more than "+c.typ.String()+" holds")
+	}
+	c.data = c.data[:from+n]
+	c.off[d.at+1] = int32(len(c.data))
+	return e
+}
+
+// mismatch reports a value of a wrong type, or that it is no value at all.
+func (d *jsonDecoder) mismatch(b []byte, i int, c *column) int {
+	e, at := skipValue(b, i, &d.nest)
+	if e < 0 {
+		return d.fault(e, at, c)
+	}
+	return d.fail(i, c, excerpt(b[i:e])+" is not a value of type "+c.typ.String())
+}
+
+// valueNumber reads the types whose values are numbers, or numbers, dates and times in strings.
+func (d *jsonDecoder) valueNumber(b []byte, i int, c *column) int {
+	if b[i] == '"' {
+		s, e := d.text(b, i, c)
+		if e < 0 || d.putString(s, i, c) < 0 {
+			return -1
+		}
+		return e
+	}
+	num, e := scanNumber(b, i)
+	if e < 0 {
+		return d.mismatch(b, i, c)
+	}
+	if d.putNumber(num, b[i:e], i, c) < 0 {
+		return -1
+	}
+	return e
+}
+
+// putString stores a string in a column of numbers, dates or times.
+func (d *jsonDecoder) putString(s []byte, at int, c *column) int {
+	switch c.shape {
+	case shapeDate:
+		days, ok := parseDate(s)
+		if !ok || len(s) != 10 {
+			return d.fail(at, c, excerpt(s)+" is no date (want YYYY-MM-DD)")
+		}
+		c.i32[d.at] = int32(days)
+		return 0
+	case shapeTime:
+		nanos, n, ok := parseClock(s)
+		if !ok || n != len(s) {
+			return d.fail(at, c, excerpt(s)+" is no time (want HH:MM[:SS[.fraction]])")
+		}
+		c.i32[d.at] = int32(nanos / 1e6)
+		return 0
+	case shapeTimestamp:
+		v, reason := parseTimestamp(s, c.stored)
+		if reason != "" {
+			return d.fail(at, c, excerpt(s)+" "+reason)
+		}
+		c.i64[d.at] = v
+		return 0
+	}
+	if num, e := scanNumber(s, 0); e == len(s) {
+		return d.putNumber(num, s, at, c)
+	}
+	return d.putWord(s, at, c)
+}
+
+// putWord stores the numbers that JSON has no numerals for.
+func (d *jsonDecoder) putWord(s []byte, at int, c *column) int {
+	var f float64
+	switch string(s) {
+	case "NaN":
+		f = math.NaN()
+	case "Infinity":
+		f = math.Inf(1)
+	case "-Infinity":
+		f = math.Inf(-1)
+	default:
+		return d.fail(at, c, excerpt(s)+" is not a value of type "+c.typ.String())
+	}
+	switch c.shape {
+	case shapeFloat64:
+		c.f64[d.at] = f
+	case shapeFloat32:
+		c.f32[d.at] = float32(f)
+	default:
+		return d.fail(at, c, excerpt(s)+" is not a value of type "+c.typ.String())
+	}
+	return 0
+}
+
+// putNumber stores a number; text is how it is written.
+func (d *jsonDecoder) putNumber(num number, text []byte, at int, c *column) int {
+	switch c.shape {
+	case shapeFloat64:
+		f, ok := num.float64(text)
+		if !ok {
+			return d.tooLarge(text, at, c)
+		}
+		c.f64[d.at] = f
+	case shapeFloat32:
+		f, err := strconv.ParseFloat(string(text), 32)
+		if err != nil {
+			return d.tooLarge(text, at, c)
+		}
+		c.f32[d.at] = float32(f)
+	case shapeDecimal:
+		v, reason := scanDecimal(num, text, c.typ.Precision, c.typ.Scale)
+		if reason != "" {
+			return d.fail(at, c, excerpt(text)+" "+reason)
+		}
+		c.dec[d.at] = v
+	case shapeTimestamp:
+		v, reason := epochTimestamp(num, c.unit, c.stored)
+		if reason != "" {
+			return d.fail(at, c, excerpt(text)+" "+reason)
+		}
+		c.i64[d.at] = v
+	default:
+		return d.putInteger(num, text, at, c)
+	}
+	return 0
+}
+
+func (d *jsonDecoder) putInteger(num number, text []byte, at int, c *column) int {
+	v, rest, ok := num.scaled(0)
+	if !ok {
+		return d.tooLarge(text, at, c)
+	}
+	if rest {
+		return d.fail(at, c, excerpt(text)+" is not a whole number")
+	}
+	switch c.shape {
+	case shapeInt64:
+		c.i64[d.at] = v
+	case shapeInt32:
+		c.i32[d.at] = int32(v)
+		ok = v == int64(int32(v))
+	case shapeInt16:
+		c.i16[d.at] = int16(v)
+		ok = v == int64(int16(v))
+	case shapeInt8:
+		c.i8[d.at] = int8(v)
+		ok = v == int64(int8(v))
+	case shapeDate:
+		c.i32[d.at] = int32(v)
+		ok = v >= minDay && v <= maxDay
+	case shapeTime:
+		c.i32[d.at] = int32(v)
+		ok = v >= 0 && v < dayMillis
+	}
+	if !ok {
+		return d.tooLarge(text, at, c)
+	}
+	return 0
+}
+
+func (d *jsonDecoder) tooLarge(text []byte, at int, c *column) int {
+	return d.fail(at, c, excerpt(text)+" is out of range for "+c.typ.String())
+}
+
+// setDefault sets a column's default value.
+func (d *jsonDecoder) setDefault(c *column) bool {
+	switch c.shape {
+	case shapeText:
+		return d.putText(c.def, -1, 0, c) >= 0
+	case shapeBytes:
+		c.setData(d.at, c.def)
+		return true
+	case shapeBool:
+		v := string(c.def) == "true"
+		if !v && string(c.def) != "false" {
+			return d.fail(-1, c, excerpt(c.def)+" is not true or false") >= 0
+		}
+		c.setBool(d.at, v)
+		return true
+	}
+	return d.putString(c.def, -1, c) >= 0
+}
