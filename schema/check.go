@@ -129,12 +129,32 @@ func (s *Schema) checkWriting(o Options) error {
 	if strings.ContainsAny(o.DataFilePrefix, "/\\") || strings.HasPrefix(o.DataFilePrefix, ".") {
 		return s.refuse("data-file.prefix", "file names must not hold slashes or start with a dot")
 	}
-	if s.Keyed() {
-		for _, n := range s.PartitionKeys {
-			if !slices.Contains(s.PrimaryKeys, n) {
-				return fmt.Errorf("partition key %q is not part of the primary key %v: calve does not move rows between "+
-					"partitions; add it to the primary key", n, s.PrimaryKeys)
+	return s.checkPartitions(o)
+}
+
+// checkPartitions refuses partitions whose folder other readers may compute otherwise, and keyed tables whose rows
+// could move between partitions.
+func (s *Schema) checkPartitions(o Options) error {
+	for _, c := range s.PartitionColumns() {
+		f := s.Fields[c]
+		if s.Keyed() && !slices.Contains(s.PrimaryKeys, f.Name) {
+			return fmt.Errorf("partition key %q is not part of the primary key %v: calve does not move rows between "+
+				"partitions; add it to the primary key", f.Name, s.PrimaryKeys)
+		}
+		why := ""
+		switch f.Type.Root {
+		case Float, Double:
+			why = "its text in folder names depends on the Java version"
+		case Binary, VarBinary:
+			why = "it has no text for folder names"
+		case TimestampLTZ:
+			if !o.LegacyPartitionName {
+				why = "its text in folder names depends on the time zone of each Java process while " +
+					"partition.legacy-name is false"
 			}
+		}
+		if why != "" {
+			return fmt.Errorf("partition key %q has type %s: %s; partition by another type", f.Name, f.Type, why)
 		}
 	}
 	return nil

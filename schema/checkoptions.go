@@ -52,7 +52,6 @@ var guards = map[string]guard{
 	"tag.callbacks":               {nil, "calve cannot call Java callbacks", false},
 	"commit.callbacks":            {nil, "calve cannot call Java callbacks", false},
 	"log.system":                  {[]string{"none"}, "calve does not write to a second log system", false},
-	"overwrite-upgrade":           {[]string{"false"}, "calve does not know this mode", false},
 	"visibility-callback.enabled": {[]string{"false"}, "calve cannot wait for other systems", false},
 }
 
@@ -79,7 +78,7 @@ var harmless = []string{
 	"file-reader-async-threshold", "file.block-size", "file.suffix.include.compression", "full-compaction.delta-commits",
 	"index-file-in-data-file-dir", "local-merge-buffer-size", "local-sort.max-num-file-handles", "lookup-compact",
 	"lookup-compact.max-interval", "lookup-wait", "manifest.compression", "manifest.delete-file-drop-stats",
-	"metadata.stats-keep-first-n-columns", "page-size", "partition.idle-time-to-report-statistic",
+	"metadata.stats-keep-first-n-columns", "overwrite-upgrade", "page-size", "partition.idle-time-to-report-statistic",
 	"partition.sink-strategy", "path", "record-level.time-field", "sequence.field.sort-order",
 	"snapshot.clean-empty-directories", "snapshot.expire.clean-empty-directories", "snapshot.expire.execution-mode",
 	"snapshot.ignore-empty-commit", "snapshot.watermark-idle-timeout", "sort-engine", "stream-scan-mode",
