@@ -95,3 +95,14 @@ type Snapshot struct {
 	Properties                map[string]string `json:"properties,omitempty"`
 	NextRowID                 *int64            `json:"nextRowId,omitempty"`
 }
+
+// Meta describes one manifest: a record of a manifest list (`ManifestFileMeta`, paimon-format §5.1).
+type Meta struct {
+	Name           string // file name in manifest/
+	Size           int64  // exact bytes
+	Added, Deleted int64  // entries of each kind
+	Partitions     Stats  // over the partitions of all entries
+	SchemaID       int64  // the highest schema id of the entries
+	// Bounds over all entries; nil: not known (files of writers before 1.1).
+	MinBucket, MaxBucket, MinLevel, MaxLevel *int32
+}
