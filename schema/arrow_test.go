@@ -74,7 +74,7 @@ func TestCell(t *testing.T) {
 	const rows = `[{"k":0,"t_arr_str":[]},{"k":1,"t_bool":true,"t_tiny":-8,"t_small":-16,"t_int":-32,"t_big":-64,"t_float":1.5,"t_double":2.5,
 		"t_dec9":"1.25","t_dec38":"-1.0000000000","t_char":"ab","t_string":"é","t_binary":"AQI=","t_bytes":"","t_date":"1969-12-31",
 		"t_time":"00:00:01.500","t_ts3":"1970-01-01 00:00:01.500","t_ts6":"1970-01-01 00:00:01.500000","t_ts9":"1970-01-01 00:00:01.500000000",
-		"t_ltz6":"1970-01-01 00:00:01.500000","t_arr":[1,null],"t_arr_str":["x"],"t_map":[{"key":"a","value":1.5},{"key":"b","value":null}],
+		"t_ltz6":"1970-01-01 00:00:01.500000Z","t_arr":[1,null],"t_arr_str":["x"],"t_map":[{"key":"a","value":1.5},{"key":"b","value":null}],
 		"t_row":{"x":7,"y":null,"z":{"deep":null}}},{"k":2,"t_arr_str":["y"]}]`
 	rec, _, err := array.RecordFromJSON(memory.DefaultAllocator, s.Arrow(), bytes.NewReader([]byte(rows)))
 	if err != nil {
