@@ -1,0 +1,199 @@
+package storage
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// spy records what a Local syncs, relative to the folder that its root is created in.
+type spy struct {
+	base   string
+	synced []string
+	fail   func(path string) error
+}
+
+func spyOn(t *testing.T) (*Local, *spy) {
+	t.Helper()
+	sp := &spy{base: t.TempDir()}
+	l, err := NewLocal(filepath.Join(sp.base, "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.sync = func(f *os.File) error {
+		rel, err := filepath.Rel(sp.base, f.Name())
+		if err != nil {
+			return err
+		}
+		if isTemp(filepath.Base(rel)) {
+			rel = filepath.Join(filepath.Dir(rel), "TEMP")
+		}
+		sp.synced = append(sp.synced, rel)
+		if sp.fail != nil {
+			return sp.fail(rel)
+		}
+		return f.Sync()
+	}
+	return l, sp
+}
+
+// take returns what was synced since the last call.
+func (s *spy) take() string {
+	defer func() { s.synced = nil }()
+	return strings.Join(s.synced, " ")
+}
+
+// TestLocalSyncs checks that everything an acknowledged object hangs on is synced, in order, and nothing twice.
+func TestLocalSyncs(t *testing.T) {
+	l, sp := spyOn(t)
+	ctx := t.Context()
+	if err := l.PutIfAbsent(ctx, "a/b/x", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	// Each new folder into its parent, then the file, then its own folder.
+	if got, want := sp.take(), ". root root/a root/a/b/TEMP root/a/b"; got != want {
+		t.Errorf("first put synced %q, want %q", got, want)
+	}
+	if err := l.PutIfAbsent(ctx, "a/b/y", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sp.take(), "root/a/b/TEMP root/a/b"; got != want {
+		t.Errorf("second put synced %q, want %q", got, want)
+	}
+	if err := l.PutIfAbsent(ctx, "a/b/y", []byte("1")); !errors.Is(err, ErrExists) {
+		t.Fatal(err)
+	}
+	if got, want := sp.take(), "root/a/b"; got != want {
+		t.Errorf("a put of a taken name synced %q, want %q", got, want)
+	}
+	u, err := l.Create(ctx, "a/c/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sp.take(), "root/a root/a/c/TEMP root/a/c"; got != want {
+		t.Errorf("an upload synced %q, want %q", got, want)
+	}
+	if err := l.Put(ctx, "a/c/hint", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := sp.take(); got != "" {
+		t.Errorf("a hint synced %q", got)
+	}
+
+	// Another process finds the folders there, but cannot know that their maker synced them.
+	other, err := NewLocal(l.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.sync = l.sync
+	if err := other.PutIfAbsent(ctx, "a/b/z", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sp.take(), "root root/a root/a/b/TEMP root/a/b"; got != want {
+		t.Errorf("the first put of another process synced %q, want %q", got, want)
+	}
+}
+
+// TestLocalSyncFails checks what is said and left when a sync fails: on the file nothing happened, on the folder the
+// outcome is unknown.
+func TestLocalSyncFails(t *testing.T) {
+	broken := errors.New("input/output error")
+	for _, at := range []string{"root/a/TEMP", "root/a"} {
+		l, sp := spyOn(t)
+		if err := l.PutIfAbsent(t.Context(), "a/first", nil); err != nil {
+			t.Fatal(err)
+		}
+		sp.fail = func(path string) error {
+			if path == at {
+				return broken
+			}
+			return nil
+		}
+		known := at != "root/a"
+		err := l.PutIfAbsent(t.Context(), "a/x", []byte("1"))
+		if !errors.Is(err, broken) || errors.Is(err, ErrUnknown) == known {
+			t.Errorf("put with a failing sync of %s: %v", at, err)
+		}
+		u, err := l.Create(t.Context(), "a/u")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = u.Commit()
+		if !errors.Is(err, broken) || errors.Is(err, ErrUnknown) == known {
+			t.Errorf("commit with a failing sync of %s: %v", at, err)
+		}
+		for _, name := range []string{"a/x", "a/u"} {
+			_, err := os.Stat(l.path(name))
+			if known != errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("after a failing sync of %s, %s: %v", at, name, err)
+			}
+		}
+		if !known {
+			// While the folder cannot be synced nobody is told that the name is taken for good.
+			if err := l.PutIfAbsent(t.Context(), "a/x", []byte("2")); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrExists) {
+				t.Errorf("put of a taken name with a failing sync of %s: %v", at, err)
+			}
+		}
+		entries, err := os.ReadDir(l.path("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isTemp(e.Name()) }) {
+			t.Errorf("after a failing sync of %s a temporary file is left", at)
+		}
+	}
+
+	// A new folder that cannot be synced holds no object.
+	l, sp := spyOn(t)
+	sp.fail = func(path string) error {
+		if path == "root" {
+			return broken
+		}
+		return nil
+	}
+	for range 2 {
+		if err := l.PutIfAbsent(t.Context(), "new/x", nil); !errors.Is(err, broken) || errors.Is(err, ErrUnknown) {
+			t.Errorf("put into a folder that cannot be synced: %v", err)
+		}
+	}
+	sp.fail = nil
+	if err := l.PutIfAbsent(t.Context(), "new/x", nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLocalDiskFull checks that a write that fails makes the upload come to nothing.
+func TestLocalDiskFull(t *testing.T) {
+	l, _ := spyOn(t)
+	u, err := l.Create(t.Context(), "full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lu := u.(*localUpload)
+	tmp := lu.f.Name()
+	if err := lu.f.Close(); err != nil { // stands for a disk that takes no more bytes
+		t.Fatal(err)
+	}
+	_, werr := u.Write(make([]byte, uploadBuffer+1))
+	if werr == nil {
+		t.Error("write to a broken disk succeeded")
+	}
+	if _, err := u.Write([]byte("x")); err == nil {
+		t.Error("a later write succeeded")
+	}
+	if err := u.Commit(); err == nil {
+		t.Error("commit succeeded")
+	}
+	for _, p := range []string{tmp, l.path("full")} {
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", p, err)
+		}
+	}
+}
