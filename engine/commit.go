@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/storage"
+)
+
+// PropEpoch is the snapshot property that holds the epoch of the job that wrote it.
+const PropEpoch = "calve.epoch"
+
+// Commit publishes all rows written before the call, together with the writer's progress, in one snapshot. When there
+// are no rows and the progress is that of the last commit, nothing is published and the result is nil.
+//
+// Commit returns an error that matches ErrFenced when a newer epoch of the job exists, and ErrPoisoned when the outcome
+// could not be learned; in both cases open the table again and go on from LastProgress.
+func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
+	t.commitMu.Lock()
+	defer t.commitMu.Unlock()
+	start := t.env.Now()
+	generation, err := t.settle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries := t.collect(generation)
+	if len(entries) == 0 && (t.user == "" || t.sameProgress(p)) {
+		return nil, nil
+	}
+	snap, err := t.publish(ctx, manifest.Append, entries, p)
+	if err != nil {
+		return nil, err
+	}
+	info := CommitInfo{Snapshot: snap.ID, Kind: snap.CommitKind, Files: len(entries), Took: t.env.Now().Sub(start)}
+	for i := range entries {
+		info.Rows += entries[i].File.Rows
+	}
+	t.published(generation)
+	t.metrics.rowsCommitted.Add(info.Rows)
+	t.metrics.lastCommit.Store(int64(info.Took))
+	if t.set.Events.Committed != nil {
+		t.set.Events.Committed(info)
+	}
+	return snap, nil
+}
+
+// settle flushes what was written up to now and waits until those flushes have ended. Rows written from now on belong
+// to the next generation, which is not this Commit's to publish: their progress is not in it.
+func (t *Table) settle(ctx context.Context) (int64, error) {
+	t.mu.Lock()
+	if err := t.usableLocked(); err != nil {
+		t.mu.Unlock()
+		return 0, err
+	}
+	f := t.freezeLocked()
+	generation := t.generation
+	t.generation++
+	t.mu.Unlock()
+	if f != nil {
+		if err := t.flush(ctx, f); err != nil {
+			t.fail(err)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waitFlushedLocked(generation)
+	return generation, t.usableLocked()
+}
+
+// collect gathers the flushed files of all buckets up to a generation.
+func (t *Table) collect(generation int64) []manifest.Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var entries []manifest.Entry
+	for _, b := range t.buckets {
+		for _, r := range b.ready {
+			if r.generation <= generation {
+				entries = append(entries, entry(b, manifest.Add, r.file))
+			}
+		}
+	}
+	slices.SortFunc(entries, func(a, b manifest.Entry) int { // maps have no order; files should
+		return cmp.Or(bytes.Compare(a.Partition, b.Partition), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
+	})
+	return entries
+}
+
+// published forgets the files that a snapshot now names, and asks for compactions.
+func (t *Table) published(generation int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, b := range t.buckets {
+		if len(b.ready) == 0 {
+			continue
+		}
+		b.ready = slices.DeleteFunc(b.ready, func(r readyFile) bool { return r.generation <= generation })
+		t.enqueueLocked(b)
+	}
+}
+
+func entry(b *bucket, kind manifest.EntryKind, f manifest.DataFile) manifest.Entry {
+	return manifest.Entry{Kind: kind, Partition: b.part.Partition, Bucket: b.part.Bucket, TotalBuckets: b.part.TotalBuckets, File: f}
+}
+
+func (t *Table) sameProgress(p Progress) bool {
+	if !t.hasWritten {
+		return len(p.Properties) == 0
+	}
+	old := maps.Clone(t.progress.Properties)
+	delete(old, PropEpoch)
+	return maps.Equal(old, p.Properties)
+}
+
+// publish makes one snapshot; commitMu is held. On success the buckets and the job's progress are brought up to date.
+func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, p Progress) (*manifest.Snapshot, error) {
+	props := maps.Clone(p.Properties)
+	if t.epoch > 0 {
+		if props == nil {
+			props = map[string]string{}
+		}
+		props[PropEpoch] = strconv.FormatInt(t.epoch, 10)
+	}
+	id := t.identifier
+	if kind == manifest.Append {
+		id++
+	}
+	snap, err := t.meta.Commit(ctx, manifest.Commit{
+		Kind: kind, User: t.commitUser(), Identifier: id, Entries: entries, Properties: props, Watermark: p.Watermark,
+		Check: t.checkEpoch,
+	})
+	if err != nil {
+		return nil, t.commitFailed(kind, err)
+	}
+	t.identifier = id
+	t.progress, t.hasWritten = Progress{Properties: props, Watermark: p.Watermark}, true
+	if err := t.catchUp(ctx, snap, entries); err != nil {
+		t.fail(err)
+		return snap, nil // published; the handle is of no more use
+	}
+	t.metrics.commits.Add(1)
+	t.metrics.snapshot.Store(snap.ID)
+	t.watch.publish(snap.ID)
+	return snap, nil
+}
+
+// commitFailed decides what a failed publication means for the handle. A compaction that lost a conflict hurts nobody.
+// After any other failure of an append the flushed files wait for the next try, unless the outcome is unknown or the
+// job is fenced: then only opening the table again tells the truth.
+func (t *Table) commitFailed(kind manifest.CommitKind, err error) error {
+	if errors.Is(err, manifest.ErrConflict) {
+		t.metrics.conflicts.Add(1)
+	}
+	if errors.Is(err, storage.ErrUnknown) || errors.Is(err, ErrFenced) {
+		t.fail(err)
+	}
+	return fmt.Errorf("committing %s to %s: %w", kind, t.store.URL(""), err)
+}
+
+// checkEpoch refuses to commit on top of a snapshot that a newer epoch of the job has written. Own snapshots up to
+// t.known are known to be ours; only foreign ones after it are looked at. commitMu is held.
+func (t *Table) checkEpoch(ctx context.Context, base *manifest.Snapshot) error {
+	if t.epoch == 0 || base == nil {
+		return nil
+	}
+	for id := base.ID; id > t.known; id-- {
+		s := base
+		if id != base.ID {
+			var err error
+			if s, err = t.meta.Snapshot(ctx, id); err != nil {
+				return fmt.Errorf("looking for a newer epoch: %w", err)
+			}
+		}
+		if s.CommitUser != t.user {
+			continue
+		}
+		e, err := epochOf(s)
+		if err != nil {
+			return err
+		}
+		if e > t.epoch {
+			return fmt.Errorf("%w: job %q is at epoch %d since snapshot %d, this process is epoch %d; stop it, or stop the other one and restart", ErrFenced, t.set.Job, e, s.ID, t.epoch)
+		}
+	}
+	return nil
+}
+
+func epochOf(s *manifest.Snapshot) (int64, error) {
+	v, ok := s.Properties[PropEpoch]
+	if !ok {
+		return 0, nil
+	}
+	e, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("snapshot %d: property %s is %q, not a number", s.ID, PropEpoch, v)
+	}
+	return e, nil
+}
+
+// catchUp applies the snapshots between the last known one and snap, then our own entries of snap. commitMu is held.
+func (t *Table) catchUp(ctx context.Context, snap *manifest.Snapshot, own []manifest.Entry) error {
+	for id := t.known + 1; id < snap.ID; id++ {
+		if err := t.applyForeign(ctx, id); err != nil {
+			return err
+		}
+	}
+	if err := t.apply(own); err != nil {
+		return err
+	}
+	t.known = snap.ID
+	return nil
+}
+
+func (t *Table) applyForeign(ctx context.Context, id int64) error {
+	s, err := t.meta.Snapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	entries, err := t.meta.Delta(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := t.apply(entries); err != nil {
+		return fmt.Errorf("snapshot %d of user %q: %w", id, s.CommitUser, err)
+	}
+	t.known = id
+	return nil
+}
+
+// refresh applies foreign snapshots up to the latest one. commitMu is held.
+func (t *Table) refresh(ctx context.Context) error {
+	latest, err := latestOrNil(ctx, t.meta)
+	if err != nil || latest == nil {
+		return err
+	}
+	for id := t.known + 1; id <= latest.ID; id++ {
+		if err := t.applyForeign(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply brings the buckets up to date with manifest entries.
+func (t *Table) apply(entries []manifest.Entry) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	changes := map[*bucket]*changeOf{}
+	var order []*bucket
+	for i := range entries {
+		e := &entries[i]
+		b, err := t.bucketLocked(e.Partition, e.Bucket)
+		if err != nil {
+			return err
+		}
+		c := changes[b]
+		if c == nil {
+			c = &changeOf{}
+			changes[b] = c
+			order = append(order, b)
+		}
+		c.add(e)
+		b.nextSeq = max(b.nextSeq, e.File.MaxSeq+1)
+	}
+	for _, b := range order {
+		if b.levels == nil {
+			continue
+		}
+		if err := b.levels.Apply(changes[b].change()); err != nil {
+			return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
+		}
+	}
+	return nil
+}
+
+func latestOrNil(ctx context.Context, m *manifest.Table) (*manifest.Snapshot, error) {
+	s, err := m.Latest(ctx)
+	if errors.Is(err, manifest.ErrNoSnapshot) {
+		return nil, nil
+	}
+	return s, err
+}

@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/storage"
+)
+
+// changeOf collects the entries of one bucket. A level upgrade is a removal and an addition of one name.
+type changeOf struct{ removed, added []manifest.DataFile }
+
+func (c *changeOf) add(e *manifest.Entry) {
+	if e.Kind == manifest.Add {
+		c.added = append(c.added, e.File)
+	} else {
+		c.removed = append(c.removed, e.File)
+	}
+}
+
+func (c *changeOf) change() lsm.Change { return lsm.Change{Removed: c.removed, Added: c.added} }
+
+// enqueueLocked asks for a compaction of the bucket, if its shape calls for one; mu is held.
+func (t *Table) enqueueLocked(b *bucket) {
+	if t.set.Compaction == 0 || t.opts.WriteOnly || b.levels == nil || b.busy || t.closed || t.poison != nil {
+		return
+	}
+	if _, ok := lsm.Pick(b.levels, t.policy); !ok {
+		return
+	}
+	b.busy = true
+	t.queue = append(t.queue, b)
+	select {
+	case t.queued <- struct{}{}:
+	default: // every worker has a wake-up waiting
+	}
+}
+
+// compactionLoop is one background worker.
+func (t *Table) compactionLoop(ctx context.Context) {
+	for {
+		b := t.dequeue()
+		if b == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.queued:
+			}
+			continue
+		}
+		err := t.compactOnce(ctx, b, lsm.Pick)
+		t.mu.Lock()
+		b.busy = false
+		if err == nil {
+			t.enqueueLocked(b)
+		}
+		t.mu.Unlock()
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		t.metrics.compactFailed.Add(1)
+		if !errors.Is(err, manifest.ErrConflict) {
+			t.env.Log.Warn("compaction failed, will try again", "bucket", t.store.URL(b.part.Dir), "error", err)
+			if t.set.Events.Background != nil {
+				t.set.Events.Background("compaction", err)
+			}
+		}
+		select { // the next commit to the bucket, or this pause, brings the next try
+		case <-ctx.Done():
+			return
+		case <-t.env.After(time.Second):
+		}
+		t.mu.Lock()
+		t.enqueueLocked(b)
+		t.mu.Unlock()
+	}
+}
+
+func (t *Table) dequeue() *bucket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 || t.poison != nil {
+		return nil
+	}
+	b := t.queue[0]
+	t.queue = t.queue[1:]
+	return b
+}
+
+type picker func(*lsm.Levels, lsm.Policy) (lsm.Job, bool)
+
+// compactOnce runs one compaction of the bucket: the data part without a lock, then its publication. The caller has
+// set b.busy, so nobody else removes files of this bucket in this process.
+func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
+	start := t.env.Now()
+	t.mu.Lock()
+	job, ok := pick(b.levels, t.policy)
+	t.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	change, err := t.files.Compact(ctx, b.part, job)
+	if err != nil {
+		return err
+	}
+	snap, err := t.install(ctx, b, change)
+	if err != nil {
+		return err
+	}
+	t.report(snap, b, job, change, t.env.Now().Sub(start))
+	return nil
+}
+
+// install publishes a compaction. It repeats the job's progress, so that the newest snapshot always has it. Files that
+// certainly no snapshot names are removed again.
+func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*manifest.Snapshot, error) {
+	t.commitMu.Lock()
+	defer t.commitMu.Unlock()
+	if err := t.usable(); err != nil {
+		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
+	}
+	entries := make([]manifest.Entry, 0, len(change.Removed)+len(change.Added))
+	for _, f := range change.Removed {
+		entries = append(entries, entry(b, manifest.Remove, f))
+	}
+	for _, f := range change.Added {
+		entries = append(entries, entry(b, manifest.Add, f))
+	}
+	snap, err := t.publish(ctx, manifest.Compact, entries, t.progress)
+	if err == nil {
+		return snap, nil
+	}
+	if errors.Is(err, storage.ErrUnknown) {
+		return nil, err // perhaps published: the files stay
+	}
+	err = errors.Join(err, t.dropAdded(ctx, b, change))
+	if errors.Is(err, manifest.ErrConflict) {
+		err = errors.Join(err, t.refresh(ctx))
+	}
+	return nil, err
+}
+
+// dropAdded deletes the new files of a compaction that was not published; moved files are not its own.
+func (t *Table) dropAdded(ctx context.Context, b *bucket, change lsm.Change) error {
+	old := map[string]bool{}
+	for _, f := range change.Removed {
+		old[f.Name] = true
+	}
+	var errs []error
+	for _, f := range change.Added {
+		if !old[f.Name] {
+			errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), b.part.Dir+"/"+f.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Table) report(snap *manifest.Snapshot, b *bucket, job lsm.Job, change lsm.Change, took time.Duration) {
+	info := CompactInfo{Snapshot: snap.ID, Bucket: b.part.Dir, Output: job.Output, FilesIn: len(change.Removed), FilesOut: len(change.Added), Took: took}
+	old := map[string]bool{}
+	for _, f := range change.Removed {
+		old[f.Name] = true
+		info.RowsIn += f.Rows
+		info.BytesIn += f.Size
+	}
+	for _, f := range change.Added {
+		if old[f.Name] {
+			info.Moved++
+		}
+		info.RowsOut += f.Rows
+		info.BytesOut += f.Size
+	}
+	m := &t.metrics
+	m.compactions.Add(1)
+	m.compactRowsIn.Add(info.RowsIn)
+	m.compactBytesIn.Add(info.BytesIn)
+	m.compactBytesOut.Add(info.BytesOut)
+	if t.set.Events.Compacted != nil {
+		t.set.Events.Compacted(info)
+	}
+}
+
+// Compact compacts in the foreground until nothing is left to do: every bucket to the highest level with full, else
+// as the picker asks. It waits for background compactions of the same buckets.
+func (t *Table) Compact(ctx context.Context, full bool) error {
+	if t.keys == nil {
+		return fmt.Errorf("%s: a table without primary key has no levels to compact", t.store.URL(""))
+	}
+	t.commitMu.Lock()
+	err := t.refresh(ctx)
+	t.commitMu.Unlock()
+	if err != nil {
+		return err
+	}
+	pick := lsm.Pick
+	if full {
+		pick = lsm.PickFull
+	}
+	t.mu.Lock()
+	todo := make([]*bucket, 0, len(t.buckets))
+	for _, b := range t.buckets {
+		todo = append(todo, b)
+	}
+	t.mu.Unlock()
+	for _, b := range todo {
+		if err := t.compactBucket(ctx, b, pick); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compactBucket compacts one bucket until the picker has nothing more for it.
+func (t *Table) compactBucket(ctx context.Context, b *bucket, pick picker) error {
+	for conflicts := 0; ; {
+		if err := t.acquire(ctx, b); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		_, more := pick(b.levels, t.policy)
+		t.mu.Unlock()
+		var err error
+		if more {
+			err = t.compactOnce(ctx, b, pick)
+		}
+		t.mu.Lock()
+		b.busy = false
+		t.mu.Unlock()
+		if errors.Is(err, manifest.ErrConflict) && conflicts < 10 {
+			conflicts++
+			continue
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// acquire waits until no background compaction of the bucket runs, and takes it.
+func (t *Table) acquire(ctx context.Context, b *bucket) error {
+	for {
+		t.mu.Lock()
+		if err := t.usableLocked(); err != nil {
+			t.mu.Unlock()
+			return err
+		}
+		if !b.busy {
+			b.busy = true
+			t.mu.Unlock()
+			return nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.env.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// expireLoop removes old snapshots from time to time.
+func (t *Table) expireLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.env.After(t.set.ExpireEvery):
+		}
+		if err := t.expire(ctx); err != nil && ctx.Err() == nil {
+			t.env.Log.Warn("expiry of old snapshots failed, will try again", "table", t.store.URL(""), "error", err)
+			if t.set.Events.Background != nil {
+				t.set.Events.Background("expiry", err)
+			}
+		}
+	}
+}
+
+func (t *Table) expire(ctx context.Context) error {
+	_, err := t.meta.Expire(ctx, manifest.RetentionOf(t.opts), t.env.Now())
+	return err
+}

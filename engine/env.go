@@ -1,0 +1,103 @@
+// Package engine owns one open table on its write side: routing rows to buckets, the memory they wait in, flushing,
+// committing, background compaction and expiry. It owns every goroutine of the write side.
+//
+// A row's way: Write routes the rows of a batch to buckets and keeps the batch; a full buffer, or Commit, has each
+// bucket's rows sorted and written as level-0 files (lsm.Flush); Commit publishes them in one snapshot together with
+// the writer's progress. Compaction runs beside it (lsm.Pick, lsm.Compact) and is installed as snapshots of its own.
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/calve-io/calve/manifest"
+)
+
+var (
+	// ErrFenced: another process has opened the table for the same job. This one must stop: the other owns the job now.
+	ErrFenced = errors.New("fenced by a newer epoch of the same job")
+	// ErrPoisoned: an earlier failure left the state of the table unknown to this process. Open the table again.
+	ErrPoisoned = errors.New("table handle is unusable after an earlier failure")
+	// ErrClosed: the table was closed.
+	ErrClosed = errors.New("table is closed")
+	// ErrRows: rows break a rule of the table (a null in a NOT NULL column, a delete in a table without key).
+	ErrRows = errors.New("rows do not fit the table")
+	// ErrProgressLost: the job ran before, but no snapshot is left that says how far it came.
+	ErrProgressLost = errors.New("progress of the job is lost")
+)
+
+// Env is everything the engine takes from the world. All fields are required.
+type Env struct {
+	Now   func() time.Time                     // wall clock
+	After func(time.Duration) <-chan time.Time // timers
+	NewID func() string                        // unique ids for file names (UUIDs)
+	Rand  func() uint64                        // jitter of retries
+	Log   *slog.Logger
+}
+
+func (e Env) manifest() manifest.Env {
+	return manifest.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log}
+}
+
+// Settings are the numbers a user tunes. The zero value of each field means its default.
+type Settings struct {
+	// Job names the writing job, for example "kafka-orders". It becomes the commit user of the snapshots, must stay the
+	// same over restarts, and lets only one process write for the job at a time: a newer one fences an older one.
+	// Empty: a single-use writer (a batch) that keeps no progress.
+	Job string
+	// BufferBytes is the size of the write buffer that starts a flush between commits. Default 64 MiB.
+	BufferBytes int64
+	// Parallel is the number of goroutines that sort and encode at once in a flush. Default 2.
+	Parallel int
+	// Compaction is the number of background compaction workers; 0 none: somebody else compacts the table.
+	Compaction int
+	// ExpireEvery is the time between two expiries of old snapshots; 0: never by this process.
+	ExpireEvery time.Duration
+	// Events are called on what happens; nil functions are skipped.
+	Events Events
+}
+
+func (s Settings) withDefaults() Settings {
+	if s.BufferBytes <= 0 {
+		s.BufferBytes = 64 << 20
+	}
+	if s.Parallel <= 0 {
+		s.Parallel = 2
+	}
+	return s
+}
+
+// Events are callbacks on the life of a table. They run on the engine's goroutines and must return quickly.
+type Events struct {
+	Committed  func(CommitInfo)
+	Compacted  func(CompactInfo)
+	Background func(op string, err error) // a background operation failed; it is tried again later
+}
+
+// CommitInfo tells about one published snapshot.
+type CommitInfo struct {
+	Snapshot int64
+	Kind     manifest.CommitKind
+	Rows     int64 // rows in the added files
+	Files    int
+	Took     time.Duration
+}
+
+// CompactInfo tells about one compaction that was installed.
+type CompactInfo struct {
+	Snapshot          int64
+	Bucket            string // folder of the bucket
+	Output            int    // level
+	FilesIn, FilesOut int
+	RowsIn, RowsOut   int64
+	BytesIn, BytesOut int64
+	Moved             int // files that only changed their level
+	Took              time.Duration
+}
+
+// Progress is what a writer wants to find again after a restart: it is stored in the snapshot that publishes the rows.
+type Progress struct {
+	Properties map[string]string // keys start with "calve."
+	Watermark  *int64
+}

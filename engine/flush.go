@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/manifest"
+)
+
+// flushActive starts to flush the active buffer in the background, so that writing goes on meanwhile. It blocks while
+// two flushes are in flight. A failed flush poisons the table: its rows are in no snapshot, and the caller has to go
+// back to its last committed progress.
+func (t *Table) flushActive(ctx context.Context) error {
+	select {
+	case t.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.ctx.Done():
+		return t.usable()
+	}
+	t.mu.Lock()
+	if err := t.usableLocked(); err != nil {
+		t.mu.Unlock()
+		<-t.slots
+		return err
+	}
+	f := t.freezeLocked()
+	t.mu.Unlock()
+	if f == nil {
+		<-t.slots
+		return nil
+	}
+	go func() {
+		defer func() { <-t.slots }()
+		if err := t.flush(t.ctx, f); err != nil {
+			t.fail(err)
+		}
+	}()
+	return nil
+}
+
+// flush writes the level-0 files of a frozen buffer and notes them as ready for publication.
+func (t *Table) flush(ctx context.Context, f *frozen) error {
+	made, err := t.flushShares(ctx, f)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range made {
+		b := f.shares[i].bucket
+		for _, file := range made[i] {
+			b.ready = append(b.ready, readyFile{f.generation, file})
+		}
+	}
+	if t.inflight[f.generation]--; t.inflight[f.generation] == 0 {
+		delete(t.inflight, f.generation)
+	}
+	t.settled.Broadcast()
+	return err
+}
+
+// waitFlushedLocked waits until all flushes of the generations up to g have ended; mu is held, and given away meanwhile.
+func (t *Table) waitFlushedLocked(g int64) {
+	for {
+		running := false
+		for n := range t.inflight {
+			running = running || n <= g
+		}
+		if !running {
+			return
+		}
+		t.settled.Wait()
+	}
+}
+
+// flushShares writes the files of each share; on an error it leaves none behind.
+func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFile, error) {
+	rows, err := f.join(t.keys != nil)
+	if err != nil {
+		return nil, err
+	}
+	files := t.files
+	workers := min(t.set.Parallel, len(f.shares))
+	files.Parallel = max(1, t.set.Parallel/workers)
+	made := make([][]manifest.DataFile, len(f.shares))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers)
+	for i, s := range f.shares {
+		g.Go(func() error {
+			var err error
+			made[i], err = files.Flush(gctx, s.bucket.part, rows, s.sel, s.firstSeq)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, errors.Join(err, t.dropMade(ctx, f, made))
+	}
+	return made, nil
+}
+
+// dropMade removes the files of a flush that failed half way.
+func (t *Table) dropMade(ctx context.Context, f *frozen, made [][]manifest.DataFile) error {
+	var errs []error
+	for i, s := range f.shares {
+		for _, m := range made[i] {
+			errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), s.bucket.part.Dir+"/"+m.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,438 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/calve-io/calve/internal/binrow"
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Table is a table opened for writing. Write, Commit, Compact and the rest may be called from several goroutines;
+// rows of concurrent Writes have no order among each other.
+//
+// Locks, in the order they are taken: commitMu (held over a publication: one committer per table), then mu
+// (held shortly, never over I/O).
+type Table struct {
+	store  storage.Store
+	meta   *manifest.Table
+	schema *schema.Schema
+	opts   schema.Options
+	set    Settings
+	env    Env
+	files  lsm.Files
+	keys   *lsm.Keys // nil for tables without primary key
+	policy lsm.Policy
+
+	user  string // commit user
+	epoch int64  // 0: no job
+
+	commitMu   sync.Mutex
+	known      int64 // newest snapshot whose effect is in the buckets; commitMu
+	identifier int64 // last commit identifier used; commitMu
+	progress   Progress
+	hasWritten bool // progress is that of a snapshot of this job; commitMu
+
+	mu         sync.Mutex
+	buckets    map[bucketKey]*bucket
+	parts      map[string]*partition
+	active     *buffer
+	poison     error
+	closed     bool
+	queue      []*bucket     // buckets to compact, each at most once
+	generation int64         // grows with each Commit: rows of later generations are not its own
+	inflight   map[int64]int // flushes that run, by the generation of their rows
+	settled    *sync.Cond    // on mu: a flush has ended
+
+	slots   chan struct{} // one for each flush that may be in flight
+	queued  chan struct{} // wakes a compaction worker
+	router  *router
+	watch   watchers
+	metrics metrics
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+type bucketKey struct {
+	partition string
+	bucket    int
+}
+
+// readyFile is a flushed file that waits for the Commit of its generation.
+type readyFile struct {
+	generation int64
+	file       manifest.DataFile
+}
+
+type partition struct {
+	bytes  []byte
+	values []any
+}
+
+// bucket is the engine's view of one (partition, bucket). Its fields are guarded by Table.mu.
+type bucket struct {
+	part    lsm.Part
+	levels  *lsm.Levels // nil for tables without primary key
+	nextSeq int64
+	sel     []int32     // rows of the active buffer that belong here; unused when the buffer has one bucket
+	ready   []readyFile // flushed, not yet published
+	touched bool        // the active buffer has rows for it
+	busy    bool        // a compaction runs or is queued
+}
+
+// Create makes the table's folder with its first schema. It fails with manifest.ErrTableExists if there is one.
+func Create(ctx context.Context, store storage.Store, s *schema.Schema) error {
+	if err := s.CheckWritable(); err != nil {
+		return err
+	}
+	return manifest.Create(ctx, store, s)
+}
+
+// Open opens the table in the store's root for writing. With Settings.Job it takes the job over from any other
+// process: it publishes an empty snapshot that carries the new epoch, after which older epochs can publish no more.
+func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Table, error) {
+	set = set.withDefaults()
+	meta := manifest.Open(store, env.manifest())
+	s, err := meta.LatestSchema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.CheckWritable(); err != nil {
+		return nil, err
+	}
+	opts, err := s.ParseOptions()
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{
+		store: store, meta: meta, schema: s, opts: opts, set: set, env: env, policy: lsm.PolicyOf(opts),
+		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{},
+		inflight: map[int64]int{}, slots: make(chan struct{}, 2), queued: make(chan struct{}, max(1, set.Compaction)),
+	}
+	t.settled = sync.NewCond(&t.mu)
+	t.files = lsm.Files{
+		Store: store, Schema: s, Options: opts, Now: env.Now, Parallel: set.Parallel,
+		NewName:    func() string { return opts.DataFilePrefix + env.NewID() + "-0.parquet" },
+		OpenSchema: meta.Schema,
+	}
+	if s.Keyed() {
+		t.keys = lsm.NewKeys(s)
+	}
+	if t.router, err = newRouter(s, opts); err != nil {
+		return nil, err
+	}
+	if err := t.load(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.claim(ctx); err != nil {
+		return nil, err
+	}
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	t.start()
+	return t, nil
+}
+
+// load reads the live files of the latest snapshot into the buckets. The caller owns the table alone or holds commitMu.
+func (t *Table) load(ctx context.Context) error {
+	snap, err := latestOrNil(ctx, t.meta)
+	if err != nil || snap == nil {
+		return err
+	}
+	entries, err := t.meta.Live(ctx, snap, nil)
+	if err != nil {
+		return err
+	}
+	byBucket := map[bucketKey][]manifest.DataFile{}
+	for i := range entries {
+		e := &entries[i]
+		k := bucketKey{string(e.Partition), e.Bucket}
+		byBucket[k] = append(byBucket[k], e.File)
+		if e.TotalBuckets != t.opts.Bucket {
+			return fmt.Errorf("table %s: bucket %d was written with %d buckets, the table option \"bucket\" now says %d: rescale the partition (rewrite it with INSERT OVERWRITE) before writing to it",
+				t.store.URL(""), e.Bucket, e.TotalBuckets, t.opts.Bucket)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buckets = map[bucketKey]*bucket{}
+	for k, files := range byBucket {
+		b, err := t.bucketLocked([]byte(k.partition), k.bucket)
+		if err != nil {
+			return err
+		}
+		if err := t.resetLocked(b, files); err != nil {
+			return err
+		}
+	}
+	t.known = snap.ID
+	return nil
+}
+
+func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
+	for i := range files {
+		b.nextSeq = max(b.nextSeq, files[i].MaxSeq+1)
+	}
+	if t.keys == nil {
+		return nil
+	}
+	var err error
+	b.levels, err = lsm.NewLevels(t.keys, t.policy.NumLevels, files)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
+	}
+	return nil
+}
+
+// bucketLocked finds or makes a bucket; mu is held.
+func (t *Table) bucketLocked(part []byte, number int) (*bucket, error) {
+	k := bucketKey{string(part), number}
+	if b := t.buckets[k]; b != nil {
+		return b, nil
+	}
+	p := t.parts[string(part)]
+	if p == nil {
+		vals, err := binrow.Decode(part, t.schema.Types(t.schema.PartitionColumns()))
+		if err != nil {
+			return nil, fmt.Errorf("partition of %s: %w", t.store.URL(""), err)
+		}
+		p = &partition{bytes: []byte(k.partition), values: vals}
+		t.parts[k.partition] = p
+	}
+	dir, err := manifest.DataDir(t.schema, t.opts, p.bytes, number)
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{part: lsm.Part{Partition: p.bytes, Values: p.values, Bucket: number, TotalBuckets: t.opts.Bucket, Dir: dir}}
+	if err := t.resetLocked(b, nil); err != nil {
+		return nil, err
+	}
+	t.buckets[k] = b
+	return b, nil
+}
+
+// Schema is the schema that rows must have.
+func (t *Table) Schema() *schema.Schema { return t.schema }
+
+// Meta gives read access to the table's metadata.
+func (t *Table) Meta() *manifest.Table { return t.meta }
+
+// Epoch is the number of this opening of the job; 0 without a job.
+func (t *Table) Epoch() int64 { return t.epoch }
+
+// LastProgress is the progress of the newest snapshot of this job, and whether there is one.
+func (t *Table) LastProgress(context.Context) (Progress, bool, error) {
+	t.commitMu.Lock()
+	defer t.commitMu.Unlock()
+	p := t.progress
+	p.Properties = maps.Clone(p.Properties)
+	return p, t.hasWritten, nil
+}
+
+// usable gives the error that makes every call fail, if there is one.
+func (t *Table) usable() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.usableLocked()
+}
+
+func (t *Table) usableLocked() error {
+	if t.poison != nil {
+		return fmt.Errorf("%s: %w: %w", t.store.URL(""), ErrPoisoned, t.poison)
+	}
+	if t.closed {
+		return fmt.Errorf("%s: %w", t.store.URL(""), ErrClosed)
+	}
+	return nil
+}
+
+// fail makes the handle unusable: what is on storage is no longer known here.
+func (t *Table) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.poison == nil {
+		t.poison = err
+		t.env.Log.Error("table handle poisoned", "table", t.store.URL(""), "error", err)
+	}
+}
+
+// Close stops background work and ends the job's epoch. Rows that were written but not committed are dropped: commit
+// before. It waits for running compactions to stop; their files are removed.
+func (t *Table) Close(ctx context.Context) error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	poisoned := t.poison != nil
+	t.mu.Unlock()
+	t.cancel()
+	t.wg.Wait()
+	t.mu.Lock()
+	t.waitFlushedLocked(math.MaxInt64)
+	t.mu.Unlock()
+	t.dropUnpublished(ctx)
+	t.watch.close()
+	if poisoned {
+		return nil
+	}
+	return t.release(ctx)
+}
+
+// dropUnpublished deletes flushed files that no snapshot will name. Errors are only logged: they become orphans.
+func (t *Table) dropUnpublished(ctx context.Context) {
+	t.mu.Lock()
+	var names []string
+	if t.poison == nil { // after an unknown outcome the files may be published: they stay
+		for _, b := range t.buckets {
+			for i := range b.ready {
+				names = append(names, b.part.Dir+"/"+b.ready[i].file.Name)
+			}
+			b.ready = nil
+		}
+	}
+	t.mu.Unlock()
+	for _, n := range names {
+		if err := t.store.Delete(ctx, n); err != nil {
+			t.env.Log.Warn("cannot delete an unpublished file", "file", t.store.URL(n), "error", err)
+		}
+	}
+}
+
+// start runs the background goroutines; each ends when t.ctx does.
+func (t *Table) start() {
+	if !t.opts.WriteOnly && t.keys != nil {
+		for range t.set.Compaction {
+			t.goFunc(t.compactionLoop)
+		}
+		if t.set.Compaction > 0 {
+			t.mu.Lock()
+			for _, b := range t.buckets {
+				t.enqueueLocked(b)
+			}
+			t.mu.Unlock()
+		}
+	}
+	if t.set.ExpireEvery > 0 && !t.opts.WriteOnly {
+		t.goFunc(t.expireLoop)
+	}
+}
+
+func (t *Table) goFunc(f func(context.Context)) {
+	t.wg.Add(1)
+	go func() {
+		defer t.wg.Done()
+		f(t.ctx)
+	}()
+}
+
+// watchers are the subscribers of newly published snapshots.
+type watchers struct {
+	mu   sync.Mutex
+	subs map[chan int64]struct{}
+	done bool
+}
+
+// Watch returns a channel that holds the newest snapshot id published by this process; ids in between may be skipped.
+// The second result ends the subscription; the channel is closed then, or when the table is closed.
+func (t *Table) Watch() (<-chan int64, func()) {
+	w := &t.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ch := make(chan int64, 1)
+	if w.done {
+		close(ch)
+		return ch, func() {}
+	}
+	if w.subs == nil {
+		w.subs = map[chan int64]struct{}{}
+	}
+	w.subs[ch] = struct{}{}
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if _, ok := w.subs[ch]; ok {
+			delete(w.subs, ch)
+			close(ch)
+		}
+	}
+}
+
+func (w *watchers) publish(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.subs {
+		select {
+		case <-ch: // drop the older id
+		default:
+		}
+		ch <- id // has room: only publish sends, under mu
+	}
+}
+
+func (w *watchers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+	for ch := range w.subs {
+		delete(w.subs, ch)
+		close(ch)
+	}
+}
+
+// Metrics are counters since the table was opened, and its present state.
+type Metrics struct {
+	RowsWritten, RowsCommitted          int64
+	Commits, Compactions, CompactFailed int64
+	CompactRowsIn, CompactBytesIn       int64
+	CompactBytesOut                     int64
+	Conflicts                           int64
+	Snapshot                            int64 // newest known
+	BufferedRows, BufferedBytes         int64
+	Files, Bytes                        []int64 // per level
+	CompactionQueue                     int
+	LastCommit                          time.Duration
+}
+
+type metrics struct {
+	rowsWritten, rowsCommitted, commits, compactions, compactFailed atomic.Int64
+	compactRowsIn, compactBytesIn, compactBytesOut, conflicts       atomic.Int64
+	lastCommit, snapshot                                            atomic.Int64
+}
+
+// Metrics returns a snapshot of the table's figures.
+func (t *Table) Metrics() Metrics {
+	m := &t.metrics
+	out := Metrics{
+		RowsWritten: m.rowsWritten.Load(), RowsCommitted: m.rowsCommitted.Load(), Commits: m.commits.Load(),
+		Compactions: m.compactions.Load(), CompactFailed: m.compactFailed.Load(), CompactRowsIn: m.compactRowsIn.Load(),
+		CompactBytesIn: m.compactBytesIn.Load(), CompactBytesOut: m.compactBytesOut.Load(), Conflicts: m.conflicts.Load(),
+		LastCommit: time.Duration(m.lastCommit.Load()), Snapshot: m.snapshot.Load(),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out.BufferedRows, out.BufferedBytes, out.CompactionQueue = int64(t.active.rows), t.active.bytes, len(t.queue)
+	for _, b := range t.buckets {
+		if b.levels == nil {
+			continue
+		}
+		for _, f := range b.levels.Files() {
+			for len(out.Files) <= f.Level {
+				out.Files, out.Bytes = append(out.Files, 0), append(out.Bytes, 0)
+			}
+			out.Files[f.Level]++
+			out.Bytes[f.Level] += f.Size
+		}
+	}
+	return out
+}

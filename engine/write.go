@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/calve-io/calve/internal/binrow"
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/schema"
+)
+
+// buffer holds written batches until they are flushed. Rows are numbered through all batches, in arrival order.
+type buffer struct {
+	batches []schema.Batch
+	rows    int
+	bytes   int64
+	touched []*bucket // buckets with rows in this buffer, in order of their first row
+}
+
+// maxBufferRows keeps row numbers and Arrow's 32-bit string offsets in range.
+const maxBufferRows = 1 << 24
+
+// Write adds a batch. Its columns must be those of Schema, in that order. The batch is kept: its buffers must not
+// change afterwards. Write blocks while two full buffers are being flushed already.
+//
+// A batch that breaks a rule of the table is refused whole (ErrRows).
+func (t *Table) Write(ctx context.Context, b schema.Batch) error {
+	if b.Len() == 0 {
+		return t.usable()
+	}
+	if err := t.checkRows(b); err != nil {
+		return err
+	}
+	size := batchBytes(b)
+	t.mu.Lock()
+	if err := t.usableLocked(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	if a := t.active; a.rows > 0 && (a.rows+b.Len() > maxBufferRows || a.bytes+size > 1<<30) {
+		t.mu.Unlock()
+		if err := t.flushActive(ctx); err != nil {
+			return err
+		}
+		t.mu.Lock()
+	}
+	err := t.router.route(t, b)
+	full := false
+	if err == nil {
+		t.active.batches = append(t.active.batches, b)
+		t.active.rows += b.Len()
+		t.active.bytes += size
+		full = t.active.bytes >= t.set.BufferBytes
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	t.metrics.rowsWritten.Add(int64(b.Len()))
+	if full {
+		return t.flushActive(ctx)
+	}
+	return nil
+}
+
+// checkRows refuses rows that no reader could make sense of.
+func (t *Table) checkRows(b schema.Batch) error {
+	fields := t.schema.Fields
+	if int(b.Rec.NumCols()) != len(fields) {
+		return fmt.Errorf("%w: %d columns, the table %s has %d", ErrRows, b.Rec.NumCols(), t.store.URL(""), len(fields))
+	}
+	if b.Kinds != nil && len(b.Kinds) != b.Len() {
+		return fmt.Errorf("%w: %d row kinds for %d rows", ErrRows, len(b.Kinds), b.Len())
+	}
+	for i := range fields {
+		c := b.Rec.Column(i)
+		if want := t.router.arrow.Field(i).Type; !arrow.TypeEqual(c.DataType(), want) {
+			return fmt.Errorf("%w: column %q is %s, the table needs %s", ErrRows, fields[i].Name, c.DataType(), want)
+		}
+		if fields[i].Type.NotNull && c.NullN() > 0 {
+			return fmt.Errorf("%w: column %q is NOT NULL and has %d nulls", ErrRows, fields[i].Name, c.NullN())
+		}
+	}
+	if t.keys == nil {
+		for i, k := range b.Kinds {
+			if k != schema.Insert {
+				return fmt.Errorf("%w: row %d is %s; a table without primary key takes inserts only", ErrRows, i, k)
+			}
+		}
+	}
+	return nil
+}
+
+// batchBytes estimates the memory a batch keeps alive.
+func batchBytes(b schema.Batch) int64 {
+	n := int64(len(b.Kinds))
+	for _, c := range b.Rec.Columns() {
+		n += int64(c.Data().SizeInBytes())
+	}
+	return n
+}
+
+// router finds the bucket of each row.
+type router struct {
+	arrow    *arrow.Schema
+	partCols []int
+	partEnc  *binrow.Encoder
+	hashCols []int
+	types    []schema.Type // of hashCols
+	buckets  int           // 0: every row goes to bucket 0
+	mod      bool
+	numbers  []int32 // scratch; used under Table.mu
+	partRow  []byte
+}
+
+func newRouter(s *schema.Schema, o schema.Options) (*router, error) {
+	r := &router{arrow: s.Arrow(), partCols: s.PartitionColumns()}
+	if len(r.partCols) > 0 {
+		r.partEnc = binrow.NewEncoder(s.Types(r.partCols))
+	}
+	if o.Bucket > 1 {
+		r.buckets, r.hashCols = o.Bucket, s.BucketColumns()
+		r.types = s.Types(r.hashCols)
+		r.mod = o.BucketFunction == "mod"
+	}
+	return r, nil
+}
+
+// route notes for each row of the batch the bucket it goes to; t.mu is held. Nothing is noted on an error.
+func (r *router) route(t *Table, b schema.Batch) error {
+	n, first := b.Len(), int32(t.active.rows)
+	numbers := r.numbers[:0]
+	if r.buckets > 0 {
+		if cap(numbers) < n {
+			numbers = make([]int32, n)
+		}
+		numbers = numbers[:n]
+		if err := r.bucketNumbers(numbers, b.Rec, n); err != nil {
+			return err
+		}
+		r.numbers = numbers
+	}
+	if r.partEnc == nil {
+		return r.routeFlat(t, numbers, n, first)
+	}
+	return r.routePartitioned(t, b.Rec, numbers, n, first)
+}
+
+func (r *router) bucketNumbers(dst []int32, rec arrow.RecordBatch, n int) error {
+	cols := columns(rec, r.hashCols)
+	if !r.mod {
+		return binrow.Buckets(dst, r.types, cols, n, r.buckets)
+	}
+	for i := range dst {
+		switch c := cols[0].(type) {
+		case *array.Int32:
+			dst[i] = int32(binrow.BucketMod(int64(c.Value(i)), r.buckets))
+		case *array.Int64:
+			dst[i] = int32(binrow.BucketMod(c.Value(i), r.buckets))
+		default:
+			return fmt.Errorf("bucket-function.type mod needs an INT or BIGINT column, not %s", c.DataType())
+		}
+	}
+	return nil
+}
+
+func columns(rec arrow.RecordBatch, idx []int) []arrow.Array {
+	out := make([]arrow.Array, len(idx))
+	for i, c := range idx {
+		out[i] = rec.Column(c)
+	}
+	return out
+}
+
+func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error {
+	if r.buckets == 0 {
+		b, err := t.bucketLocked(binrow.EmptyRow, 0)
+		if err != nil {
+			return err
+		}
+		t.active.touch(b)
+		return nil // one bucket: all rows, no list needed
+	}
+	byNumber := make([]*bucket, r.buckets)
+	for i := range n {
+		b := byNumber[numbers[i]]
+		if b == nil {
+			var err error
+			if b, err = t.bucketLocked(binrow.EmptyRow, int(numbers[i])); err != nil {
+				return err
+			}
+			byNumber[numbers[i]] = b
+			t.active.touch(b)
+		}
+		b.sel = append(b.sel, first+int32(i))
+	}
+	return nil
+}
+
+// routePartitioned encodes the partition of each row and looks its bucket up; equal neighbours cost one comparison.
+func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int32, n int, first int32) error {
+	cols := columns(rec, r.partCols)
+	assigned := make([]*bucket, n)
+	var last *bucket
+	var lastRow []byte
+	lastNumber := int32(-1)
+	for i := range n {
+		row, err := r.partEnc.Append(r.partRow[:0], cols, i)
+		if err != nil {
+			return err
+		}
+		r.partRow = row
+		number := int32(0)
+		if r.buckets > 0 {
+			number = numbers[i]
+		}
+		if last == nil || number != lastNumber || string(row) != string(lastRow) {
+			ser := binrow.Serialize(row, len(cols))
+			if last, err = t.bucketLocked(ser, int(number)); err != nil {
+				return err
+			}
+			lastRow, lastNumber = append(lastRow[:0], row...), number
+		}
+		assigned[i] = last
+	}
+	for i, b := range assigned {
+		t.active.touch(b)
+		b.sel = append(b.sel, first+int32(i))
+	}
+	return nil
+}
+
+// touch notes that the bucket has rows in the buffer.
+func (a *buffer) touch(b *bucket) {
+	if !b.touched {
+		b.touched = true
+		a.touched = append(a.touched, b)
+	}
+}
+
+// frozen is a buffer that takes no more rows, with each bucket's share and its first sequence number.
+type frozen struct {
+	generation int64
+	batches    []schema.Batch
+	rows       int
+	shares     []share
+}
+
+type share struct {
+	bucket   *bucket
+	sel      []int32 // nil: all rows
+	firstSeq int64
+}
+
+// freezeLocked takes the active buffer away and numbers its rows; mu is held. Nil when it is empty. What it returns
+// counts as a flush in flight: hand it to flush.
+func (t *Table) freezeLocked() *frozen {
+	a := t.active
+	if a.rows == 0 {
+		return nil
+	}
+	f := &frozen{generation: t.generation, batches: a.batches, rows: a.rows}
+	t.inflight[f.generation]++
+	for _, b := range a.touched {
+		n := int64(len(b.sel))
+		if t.router.buckets == 0 && t.router.partEnc == nil {
+			n = int64(a.rows)
+		}
+		f.shares = append(f.shares, share{bucket: b, sel: b.sel, firstSeq: b.nextSeq})
+		b.nextSeq += n
+		b.sel, b.touched = nil, false
+	}
+	t.active = &buffer{}
+	return f
+}
+
+// rows joins the batches into one set of columns.
+func (f *frozen) join(keyed bool) (datafile.Rows, error) {
+	out := datafile.Rows{N: f.rows}
+	ncols := int(f.batches[0].Rec.NumCols())
+	for c := range ncols {
+		if len(f.batches) == 1 {
+			out.Cols = append(out.Cols, f.batches[0].Rec.Column(c))
+			continue
+		}
+		parts := make([]arrow.Array, len(f.batches))
+		for i, b := range f.batches {
+			parts[i] = b.Rec.Column(c)
+		}
+		col, err := array.Concatenate(parts, memory.DefaultAllocator)
+		if err != nil {
+			return out, fmt.Errorf("joining buffered batches: %w", err)
+		}
+		out.Cols = append(out.Cols, col)
+	}
+	if !keyed {
+		return out, nil
+	}
+	out.Kinds = make([]int8, 0, f.rows)
+	for _, b := range f.batches {
+		if b.Kinds == nil {
+			out.Kinds = out.Kinds[:len(out.Kinds)+b.Len()] // zero is +I
+			continue
+		}
+		for _, k := range b.Kinds {
+			out.Kinds = append(out.Kinds, int8(k))
+		}
+	}
+	return out, nil
+}

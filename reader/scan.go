@@ -1,0 +1,324 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+)
+
+// Query says what to scan.
+type Query struct {
+	Snapshot int64    // 0: the latest
+	Columns  []string // nil: all, in schema order
+	Parallel int      // splits read at once; with 0 or 1 the order of the rows is the same in every scan
+}
+
+// Split is a part of a snapshot that can be read on its own: for a table with a primary key a section of a bucket
+// whose keys no other split holds, else one file.
+type Split struct {
+	Part lsm.Part
+	Runs []lsm.SortedRun // newest first does not matter: sequence numbers decide
+	view *view
+	snap *manifest.Snapshot
+}
+
+// Snapshot is the snapshot the split belongs to.
+func (s Split) Snapshot() *manifest.Snapshot { return s.snap }
+
+// Scan reads the rows of a snapshot: merged by key, without deleted ones. A table without snapshots has no rows.
+// The schema is that of the snapshot.
+func (r *Reader) Scan(ctx context.Context, q Query) iter.Seq2[arrow.RecordBatch, error] {
+	return func(yield func(arrow.RecordBatch, error) bool) {
+		splits, err := r.Plan(ctx, q)
+		if err == nil && len(splits) > 0 {
+			var cols []int
+			if cols, err = splits[0].view.projection(q.Columns); err == nil {
+				if q.Parallel > 1 {
+					err = r.scanParallel(ctx, splits, cols, q.Parallel, yield)
+				} else {
+					err = r.scanInOrder(ctx, splits, cols, yield)
+				}
+			}
+		}
+		if err != nil && !errors.Is(err, errEnd) {
+			yield(nil, err)
+		}
+	}
+}
+
+// Plan finds the splits of a snapshot.
+func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
+	snap, err := r.snapshot(ctx, q.Snapshot)
+	if errors.Is(err, manifest.ErrNoSnapshot) {
+		return nil, r.checkEmpty(ctx, q)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.view(ctx, snap.SchemaID)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.projection(q.Columns); err != nil {
+		return nil, err
+	}
+	entries, err := r.meta.Live(ctx, snap, nil)
+	if err != nil {
+		return nil, err
+	}
+	return v.splits(snap, entries)
+}
+
+// checkEmpty holds a query against a table without snapshots.
+func (r *Reader) checkEmpty(ctx context.Context, q Query) error {
+	s, err := r.meta.LatestSchema(ctx)
+	if err != nil {
+		return err
+	}
+	v, err := r.view(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	_, err = v.projection(q.Columns)
+	return err
+}
+
+func (r *Reader) snapshot(ctx context.Context, id int64) (*manifest.Snapshot, error) {
+	if id == 0 {
+		return r.meta.Latest(ctx)
+	}
+	s, err := r.meta.Snapshot(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %d: %w", id, err)
+	}
+	return s, nil
+}
+
+type bucketKey struct {
+	partition string
+	bucket    int
+}
+
+func (v *view) splits(snap *manifest.Snapshot, entries []manifest.Entry) ([]Split, error) {
+	files := map[bucketKey][]manifest.DataFile{}
+	parts := map[bucketKey]lsm.Part{}
+	var order []bucketKey
+	for i := range entries {
+		e := &entries[i]
+		k := bucketKey{string(e.Partition), e.Bucket}
+		if _, ok := parts[k]; !ok {
+			p, err := v.part(e)
+			if err != nil {
+				return nil, err
+			}
+			parts[k] = p
+			order = append(order, k)
+		}
+		files[k] = append(files[k], e.File)
+	}
+	slices.SortFunc(order, func(a, b bucketKey) int {
+		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.bucket, b.bucket))
+	})
+	var out []Split
+	for _, k := range order {
+		sections, err := v.sections(files[k])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", parts[k].Dir, err)
+		}
+		for _, runs := range sections {
+			out = append(out, Split{Part: parts[k], Runs: runs, view: v, snap: snap})
+		}
+	}
+	return out, nil
+}
+
+// sections cuts the files of a bucket into parts that need no merging with each other.
+func (v *view) sections(files []manifest.DataFile) ([][]lsm.SortedRun, error) {
+	if v.keys != nil {
+		return lsm.Sections(v.keys, files)
+	}
+	slices.SortStableFunc(files, func(a, b manifest.DataFile) int { return cmp.Compare(a.MinSeq, b.MinSeq) })
+	out := make([][]lsm.SortedRun, len(files))
+	for i := range files {
+		out[i] = []lsm.SortedRun{{Level: files[i].Level, Files: files[i : i+1]}}
+	}
+	return out, nil
+}
+
+func (r *Reader) scanInOrder(ctx context.Context, splits []Split, cols []int, yield func(arrow.RecordBatch, error) bool) error {
+	for i := range splits {
+		err := r.readSplit(ctx, &splits[i], cols, func(rec arrow.RecordBatch) error {
+			if !yield(rec, nil) {
+				return errEnd
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanParallel reads several splits at once; the batches come as they are ready. All goroutines have ended when it returns.
+func (r *Reader) scanParallel(ctx context.Context, splits []Split, cols []int, parallel int, yield func(arrow.RecordBatch, error) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := make(chan arrow.RecordBatch, parallel)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	done := make(chan error, 1)
+	go func() {
+		for i := range splits {
+			g.Go(func() error {
+				return r.readSplit(gctx, &splits[i], cols, func(rec arrow.RecordBatch) error {
+					select {
+					case out <- rec:
+						return nil
+					case <-gctx.Done():
+						return gctx.Err()
+					}
+				})
+			})
+		}
+		done <- g.Wait()
+		close(out)
+	}()
+	stopped := false
+	for rec := range out {
+		if !stopped && !yield(rec, nil) {
+			stopped = true
+			cancel() // go on receiving until the readers have seen it
+		}
+	}
+	if err := <-done; err != nil && !stopped {
+		return err
+	}
+	return nil
+}
+
+// ReadSplit reads the rows of one split.
+func (r *Reader) ReadSplit(ctx context.Context, s Split, columns []string) iter.Seq2[arrow.RecordBatch, error] {
+	return func(yield func(arrow.RecordBatch, error) bool) {
+		cols, err := s.view.projection(columns)
+		if err == nil {
+			err = r.scanInOrder(ctx, []Split{s}, cols, yield)
+		}
+		if err != nil && !errors.Is(err, errEnd) {
+			yield(nil, err)
+		}
+	}
+}
+
+// readSplit gives the rows of a split to f, batch by batch.
+func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arrow.RecordBatch) error) error {
+	sc := s.view.arrowSchema(cols)
+	if s.view.keys == nil {
+		return r.readPlain(ctx, s, cols, sc, f)
+	}
+	// The merge needs the key columns; those not asked for go behind the others and are cut off again by batch.
+	all := slices.Clone(cols)
+	var keyCols []int
+	for _, k := range s.view.schema.KeyColumns() {
+		at := slices.Index(all, k)
+		if at < 0 {
+			at = len(all)
+			all = append(all, k)
+		}
+		keyCols = append(keyCols, at)
+	}
+	runs := make([]lsm.Run, len(s.Runs))
+	for i := range s.Runs {
+		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, cols: all}
+	}
+	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: keyCols, DropDeletes: true}, runs)
+	for {
+		rows, err := m.Next(ctx)
+		if err == io.EOF {
+			return m.Close()
+		}
+		if err == nil && rows.N > 0 {
+			err = f(batch(sc, rows))
+		}
+		if err != nil {
+			return errors.Join(err, m.Close())
+		}
+	}
+}
+
+func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, sc *arrow.Schema, f func(arrow.RecordBatch) error) error {
+	for _, run := range s.Runs {
+		for i := range run.Files {
+			rd, err := r.openFile(ctx, s.view, s.Part.Dir, &run.Files[i], cols)
+			if err != nil {
+				return err
+			}
+			var failed error
+			err = drain(rd, func(rows datafile.Rows) bool {
+				failed = f(batch(sc, rows))
+				return failed == nil
+			})
+			if failed != nil {
+				err = failed
+			}
+			if err = errors.Join(err, rd.Close()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runReader reads the files of one sorted run, one after the other; it holds at most one open.
+type runReader struct {
+	r     *Reader
+	v     *view
+	dir   string
+	files []manifest.DataFile
+	cols  []int
+	open  *datafile.Reader
+}
+
+// Next gives the next rows of the run; io.EOF at its end.
+func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
+	for {
+		if x.open == nil {
+			if len(x.files) == 0 {
+				return datafile.Rows{}, io.EOF
+			}
+			var err error
+			if x.open, err = x.r.openFile(ctx, x.v, x.dir, &x.files[0], x.cols); err != nil {
+				return datafile.Rows{}, err
+			}
+			x.files = x.files[1:]
+		}
+		rows, err := x.open.Next()
+		if err != io.EOF {
+			return rows, err
+		}
+		if err := x.Close(); err != nil {
+			return datafile.Rows{}, err
+		}
+	}
+}
+
+// Close closes the open file, if there is one.
+func (x *runReader) Close() error {
+	if x.open == nil {
+		return nil
+	}
+	rd := x.open
+	x.open = nil
+	return rd.Close()
+}

@@ -1,0 +1,260 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Start says where a tail begins.
+type Start struct {
+	Mode     StartMode
+	Snapshot int64 // with FromSnapshot
+}
+
+// StartMode is the kind of a Start.
+type StartMode int
+
+// Where a tail can begin.
+const (
+	// Earliest: everything that can still be told. When the first snapshot is still there, all changes from it on; else
+	// the rows of the earliest snapshot as inserts, then all changes after it. Folding the stream always gives the table.
+	Earliest StartMode = iota
+	// Latest: only changes after the present snapshot.
+	Latest
+	// FromSnapshot: the changes of snapshot Start.Snapshot and all later ones. This is how a reader resumes.
+	FromSnapshot
+)
+
+// ParseStart reads "earliest", "latest" or "snapshot:N".
+func ParseStart(s string) (Start, error) {
+	switch s {
+	case "earliest":
+		return Start{Mode: Earliest}, nil
+	case "latest":
+		return Start{Mode: Latest}, nil
+	}
+	if n, ok := strings.CutPrefix(s, "snapshot:"); ok {
+		if id, err := strconv.ParseInt(n, 10, 64); err == nil && id > 0 {
+			return Start{Mode: FromSnapshot, Snapshot: id}, nil
+		}
+	}
+	return Start{}, fmt.Errorf("%w: start %q: use earliest, latest or snapshot:N with N ≥ 1", ErrQuery, s)
+}
+
+// TailSpec is what a tail reads and how it waits.
+type TailSpec struct {
+	From    Start
+	Follow  bool          // wait for new snapshots; else end at the newest one
+	Wake    <-chan int64  // announces new snapshots in the writer's process; nil: only polling
+	Poll    time.Duration // pause between two looks for the next snapshot; default 200 ms
+	Columns []string      // nil: all
+}
+
+// Changes are rows of one snapshot in the order in which they apply. Rows of different buckets have no order.
+type Changes struct {
+	Snapshot int64
+	Kind     manifest.CommitKind
+	State    bool              // rows of a whole snapshot, told as inserts, because earlier changes are gone
+	Bucket   string            // folder of the bucket
+	Rec      arrow.RecordBatch // nil in the closing item of a snapshot
+	RowKinds []schema.RowKind  // nil: all inserts
+	// Complete marks the closing item of the snapshot: all its changes were delivered. A reader that has dealt with them
+	// resumes at snapshot Snapshot+1.
+	Complete bool
+	Time     time.Time // when the snapshot was made, by the writer's clock
+}
+
+// Tail delivers changes snapshot by snapshot. A step reads one snapshot file, one delta manifest list, the manifests it
+// names and the data files those name; never a listing, never the table. Snapshots that change no rows (compactions)
+// yield only their closing item.
+//
+// The sequence ends at the newest snapshot, or with Follow when ctx ends (no error then). When the next snapshot has
+// been expired the error matches manifest.ErrSnapshotExpired.
+func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, error] {
+	return func(yield func(Changes, error) bool) {
+		next, ok := r.begin(ctx, spec, yield)
+		for ok {
+			snap, err := r.nextSnapshot(ctx, next, spec)
+			if err != nil {
+				if !errors.Is(err, errEnd) {
+					yield(Changes{}, err)
+				}
+				return
+			}
+			if !r.step(ctx, snap, spec, yield) {
+				return
+			}
+			next++
+		}
+	}
+}
+
+// errEnd ends a tail without an error.
+var errEnd = errors.New("end of the change stream")
+
+// begin finds the first snapshot to read, after telling the state before it where that is needed.
+func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, error) bool) (int64, bool) {
+	switch spec.From.Mode {
+	case FromSnapshot:
+		return spec.From.Snapshot, true
+	case Latest:
+		s, err := r.meta.Latest(ctx)
+		if errors.Is(err, manifest.ErrNoSnapshot) {
+			return 1, true
+		}
+		if err != nil {
+			return 0, yield(Changes{}, err) && false
+		}
+		return s.ID + 1, true
+	}
+	s, err := r.meta.Earliest(ctx)
+	if errors.Is(err, manifest.ErrNoSnapshot) || err == nil && s.ID == 1 {
+		return 1, true
+	}
+	if err != nil {
+		return 0, yield(Changes{}, err) && false
+	}
+	for rec, err := range r.Scan(ctx, Query{Snapshot: s.ID, Columns: spec.Columns}) {
+		if err != nil {
+			return 0, yield(Changes{}, err) && false
+		}
+		if !yield(Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Rec: rec, Time: time.UnixMilli(s.TimeMillis)}, nil) {
+			return 0, false
+		}
+	}
+	return s.ID + 1, yield(Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Complete: true, Time: time.UnixMilli(s.TimeMillis)}, nil)
+}
+
+// nextSnapshot reads a snapshot, waiting for it with Follow.
+func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*manifest.Snapshot, error) {
+	poll := spec.Poll
+	if poll <= 0 {
+		poll = 200 * time.Millisecond
+	}
+	wake := spec.Wake
+	for {
+		s, err := r.meta.Snapshot(ctx, id)
+		if err == nil {
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errEnd
+		}
+		if !errors.Is(err, storage.ErrNotFound) || errors.Is(err, manifest.ErrSnapshotExpired) {
+			return nil, err
+		}
+		if !spec.Follow {
+			return nil, errEnd
+		}
+		// A wake-up that came before the failed read left its value in the channel, so none is missed.
+		select {
+		case <-ctx.Done():
+			return nil, errEnd
+		case _, open := <-wake:
+			if !open {
+				wake = nil // the writer is gone; go on by polling
+			}
+		case <-r.env.After(poll):
+		}
+	}
+}
+
+// step delivers the changes of one snapshot.
+func (r *Reader) step(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) bool {
+	base := Changes{Snapshot: snap.ID, Kind: snap.CommitKind, Time: time.UnixMilli(snap.TimeMillis)}
+	if snap.CommitKind == manifest.Append {
+		if err := r.deliver(ctx, snap, spec, base, yield); err != nil {
+			if errors.Is(err, errEnd) {
+				return false
+			}
+			yield(Changes{}, fmt.Errorf("changes of snapshot %d: %w", snap.ID, err))
+			return false
+		}
+	}
+	base.Complete = true
+	return yield(base, nil)
+}
+
+func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, base Changes, yield func(Changes, error) bool) error {
+	v, err := r.view(ctx, snap.SchemaID)
+	if err != nil {
+		return err
+	}
+	cols, err := v.projection(spec.Columns)
+	if err != nil {
+		return err
+	}
+	entries, err := r.meta.Delta(ctx, snap)
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e manifest.Entry) bool { return e.Kind != manifest.Add })
+	slices.SortStableFunc(entries, func(a, b manifest.Entry) int { // within a bucket in the order they were written
+		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), strings.Compare(string(a.Partition), string(b.Partition)), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
+	})
+	sc := v.arrowSchema(cols)
+	for i := range entries {
+		part, err := v.part(&entries[i])
+		if err != nil {
+			return err
+		}
+		rd, err := r.openFile(ctx, v, part.Dir, &entries[i].File, cols)
+		if err != nil {
+			return err
+		}
+		base.Bucket = part.Dir
+		err = drain(rd, func(rows datafile.Rows) bool {
+			c := base
+			c.Rec = batch(sc, rows)
+			c.RowKinds = rowKinds(rows.Kinds)
+			return yield(c, nil)
+		})
+		if err = errors.Join(err, rd.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain gives all rows of a file to f; it ends with errEnd when f says stop.
+func drain(rd *datafile.Reader, f func(datafile.Rows) bool) error {
+	for {
+		rows, err := rd.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !f(rows) {
+			return errEnd
+		}
+	}
+}
+
+// rowKinds copies the kind column; all inserts are nil.
+func rowKinds(kinds []int8) []schema.RowKind {
+	if !slices.ContainsFunc(kinds, func(k int8) bool { return k != int8(schema.Insert) }) {
+		return nil
+	}
+	out := make([]schema.RowKind, len(kinds))
+	for i, k := range kinds {
+		out[i] = schema.RowKind(k)
+	}
+	return out
+}

@@ -1,0 +1,397 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// Report is what Verify found.
+type Report struct {
+	Snapshot  int64    `json:"snapshot"`            // 0: the table has no snapshot
+	Snapshots int64    `json:"snapshots"`           // readable snapshots
+	Files     int      `json:"files"`               // live data files
+	Bytes     int64    `json:"bytes"`               // their size
+	FileRows  int64    `json:"fileRows"`            // rows in them, deletes and older versions included
+	Rows      int64    `json:"rows"`                // rows of the table
+	Levels    []int    `json:"filesPerLevel"`       // live files by level
+	Changes   int64    `json:"changes"`             // changes told by the stream
+	Folded    bool     `json:"folded"`              // the change stream was folded and compared with the table
+	NotFolded string   `json:"notFolded,omitempty"` // why it was not
+	Problems  []string `json:"problems,omitempty"`
+}
+
+// OK reports whether nothing is wrong.
+func (r *Report) OK() bool { return len(r.Problems) == 0 }
+
+func (r *Report) problem(format string, args ...any) {
+	const most = 100
+	if len(r.Problems) < most {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	} else if len(r.Problems) == most {
+		r.Problems = append(r.Problems, "… and more")
+	}
+}
+
+// VerifySpec says how deep to look.
+type VerifySpec struct {
+	Data bool // read the data files: row counts, key order and ranges, kinds and sequence numbers
+	Fold bool // fold the change stream from the earliest snapshot and compare it with the rows of the table
+}
+
+// Verify checks the latest snapshot of the table against what is on storage. What it finds wrong with the table is in
+// the report; an error means that it could not look.
+func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
+	rep := &Report{}
+	snap, err := r.meta.Latest(ctx)
+	if errors.Is(err, manifest.ErrNoSnapshot) {
+		_, err := r.meta.LatestSchema(ctx)
+		return rep, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.view(ctx, snap.SchemaID)
+	if err != nil {
+		return nil, err
+	}
+	rep.Snapshot = snap.ID
+	if err := r.verifyChain(ctx, snap, rep); err != nil {
+		return nil, err
+	}
+	entries, err := r.meta.Live(ctx, snap, nil)
+	if err != nil {
+		rep.problem("snapshot %d: %v", snap.ID, err)
+		return rep, nil
+	}
+	v.verifyEntries(snap, entries, rep)
+	if err := r.verifyFiles(ctx, v, entries, spec.Data, rep); err != nil {
+		return nil, err
+	}
+	if spec.Fold && rep.OK() {
+		return rep, r.verifyFold(ctx, v, snap, rep)
+	}
+	return rep, nil
+}
+
+// verifyChain checks the record counts along the snapshots.
+func (r *Reader) verifyChain(ctx context.Context, latest *manifest.Snapshot, rep *Report) error {
+	first, err := r.meta.Earliest(ctx)
+	if err != nil {
+		return err
+	}
+	before := first
+	rep.Snapshots = latest.ID - first.ID + 1
+	for id := first.ID + 1; id <= latest.ID; id++ {
+		s, err := r.meta.Snapshot(ctx, id)
+		if err != nil {
+			rep.problem("snapshot %d: %v", id, err)
+			return nil
+		}
+		if s.TotalRecordCount != before.TotalRecordCount+s.DeltaRecordCount {
+			rep.problem("snapshot %d: totalRecordCount is %d; that of the snapshot before it, %d, and deltaRecordCount %d do not add up to it", id, s.TotalRecordCount, before.TotalRecordCount, s.DeltaRecordCount)
+		}
+		before = s
+	}
+	return nil
+}
+
+// verifyEntries checks what manifests alone can tell.
+func (v *view) verifyEntries(snap *manifest.Snapshot, entries []manifest.Entry, rep *Report) {
+	seen := map[string]bool{}
+	buckets := map[bucketKey][]manifest.DataFile{}
+	for i := range entries {
+		e := &entries[i]
+		part, err := v.part(e)
+		if err != nil {
+			rep.problem("%v", err)
+			continue
+		}
+		name := part.Dir + "/" + e.File.Name
+		if seen[name] {
+			rep.problem("%s is referenced twice", name)
+		}
+		seen[name] = true
+		k := bucketKey{part.Dir, e.Bucket}
+		buckets[k] = append(buckets[k], e.File)
+		rep.Files++
+		rep.Bytes += e.File.Size
+		rep.FileRows += e.File.Rows
+		for len(rep.Levels) <= e.File.Level && e.File.Level < 1000 {
+			rep.Levels = append(rep.Levels, 0)
+		}
+		rep.Levels[e.File.Level]++
+	}
+	if rep.FileRows != snap.TotalRecordCount {
+		rep.problem("snapshot %d: totalRecordCount is %d, its files have %d rows", snap.ID, snap.TotalRecordCount, rep.FileRows)
+	}
+	if v.keys == nil {
+		return
+	}
+	for k, files := range buckets {
+		if _, err := lsm.NewLevels(v.keys, v.opts.NumLevels, files); err != nil {
+			rep.problem("%s: %v", k.partition, err)
+		}
+	}
+}
+
+// verifyFiles checks every live file: that it exists with its size and, with data, what is in it.
+func (r *Reader) verifyFiles(ctx context.Context, v *view, entries []manifest.Entry, data bool, rep *Report) error {
+	found := make([]string, len(entries))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for i := range entries {
+		g.Go(func() error {
+			if err := r.verifyFile(gctx, v, &entries[i], data); err != nil {
+				if gctx.Err() != nil {
+					return gctx.Err()
+				}
+				found[i] = err.Error()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, f := range found {
+		if f != "" {
+			rep.problem("%s", f)
+		}
+	}
+	return nil
+}
+
+func (r *Reader) verifyFile(ctx context.Context, v *view, e *manifest.Entry, data bool) (err error) {
+	part, err := v.part(e)
+	if err != nil {
+		return err
+	}
+	// Only the key columns are read, as the order of the rows is theirs.
+	rd, err := r.openFile(ctx, v, part.Dir, &e.File, v.schema.KeyColumns())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rd.Close()) }()
+	if rd.NumRows() != e.File.Rows {
+		return fmt.Errorf("%s/%s: has %d rows, the manifest says %d", part.Dir, e.File.Name, rd.NumRows(), e.File.Rows)
+	}
+	if !data {
+		return nil
+	}
+	c := fileCheck{keys: v.keys, minSeq: e.File.MinSeq, maxSeq: e.File.MaxSeq}
+	for {
+		rows, err := rd.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = c.add(rows)
+		}
+		if err != nil {
+			return fmt.Errorf("%s/%s: %w", part.Dir, e.File.Name, err)
+		}
+	}
+	if err := c.end(&e.File); err != nil {
+		return fmt.Errorf("%s/%s: %w", part.Dir, e.File.Name, err)
+	}
+	return nil
+}
+
+// fileCheck follows the rows of one key-value file.
+type fileCheck struct {
+	keys           *lsm.Keys
+	minSeq, maxSeq int64
+	rows, deletes  int64
+	first, last    string
+}
+
+func (c *fileCheck) add(rows datafile.Rows) error {
+	if c.keys == nil {
+		return nil
+	}
+	vec, err := c.keys.Encode(rows.Cols, rows.N)
+	if err != nil {
+		return err
+	}
+	for i := range rows.N {
+		key := string(c.keys.AppendCode(nil, &vec, i))
+		if c.rows == 0 {
+			c.first = key
+		} else if key <= c.last {
+			return fmt.Errorf("row %d is not above the row before it in key order", c.rows)
+		}
+		c.last = key
+		c.rows++
+		if s := rows.Seq[i]; s < c.minSeq || s > c.maxSeq {
+			return fmt.Errorf("row %d has sequence number %d, the manifest says %d to %d", c.rows-1, s, c.minSeq, c.maxSeq)
+		}
+		if !schema.RowKind(rows.Kinds[i]).IsAdd() {
+			c.deletes++
+		}
+	}
+	return nil
+}
+
+func (c *fileCheck) end(f *manifest.DataFile) error {
+	if c.keys == nil {
+		return nil
+	}
+	if f.DeleteRows != nil && *f.DeleteRows != c.deletes {
+		return fmt.Errorf("has %d deletes, the manifest says %d", c.deletes, *f.DeleteRows)
+	}
+	if c.rows == 0 {
+		return nil
+	}
+	lo, err := c.keys.FromSerialized(f.MinKey)
+	if err != nil {
+		return err
+	}
+	hi, err := c.keys.FromSerialized(f.MaxKey)
+	if err != nil {
+		return err
+	}
+	if lo != c.first || hi != c.last {
+		return errors.New("its first or last key is not the one in the manifest")
+	}
+	return nil
+}
+
+// Fold is the state a change stream ends in: a fingerprint of each row under its key. Two folds of the same process
+// can be compared.
+type Fold struct {
+	keys    *lsm.Keys
+	keyCols []int
+	state   map[string]uint64 // keyed tables
+	bag     uint64            // append tables: sum of fingerprints
+	rows    int64
+	Changes int64
+}
+
+var foldSeed = maphash.MakeSeed()
+
+// NewFold makes an empty fold for tables of this schema.
+func NewFold(s *schema.Schema) *Fold {
+	f := &Fold{state: map[string]uint64{}}
+	if s.Keyed() {
+		f.keys, f.keyCols = lsm.NewKeys(s), s.KeyColumns()
+	}
+	return f
+}
+
+// Add applies rows with all columns of the table; kinds nil means inserts. Partition columns are part of the primary
+// key, so keys of different partitions that look alike are kept apart by the caller's bucket, if it has one.
+func (f *Fold) Add(partition string, rec arrow.RecordBatch, kinds []schema.RowKind) error {
+	n := int(rec.NumRows())
+	f.Changes += int64(n)
+	enc := rowjson.NewEncoder(rec.Schema())
+	var buf []byte
+	if f.keys == nil {
+		for i := range n {
+			buf = enc.Append(buf[:0], rec, i)
+			f.bag += maphash.Bytes(foldSeed, buf)
+		}
+		f.rows += int64(n)
+		return nil
+	}
+	cols := make([]arrow.Array, len(f.keyCols))
+	for i, c := range f.keyCols {
+		cols[i] = rec.Column(c)
+	}
+	vec, err := f.keys.Encode(cols, n)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		key := string(f.keys.AppendCode(append(append(buf[:0], partition...), 0), &vec, i))
+		if kinds != nil && !kinds[i].IsAdd() {
+			delete(f.state, key)
+			continue
+		}
+		buf = enc.Append(buf[:0], rec, i)
+		f.state[key] = maphash.Bytes(foldSeed, buf)
+	}
+	return nil
+}
+
+// Rows is the number of rows of the state.
+func (f *Fold) Rows() int64 {
+	if f.keys == nil {
+		return f.rows
+	}
+	return int64(len(f.state))
+}
+
+// Diff says how the states differ; "" when they are equal.
+func (f *Fold) Diff(o *Fold) string {
+	if f.Rows() != o.Rows() {
+		return fmt.Sprintf("%d rows against %d", f.Rows(), o.Rows())
+	}
+	if f.bag != o.bag {
+		return "the same number of rows, but other rows"
+	}
+	differ := 0
+	for k, v := range f.state {
+		if w, ok := o.state[k]; !ok || v != w {
+			differ++
+		}
+	}
+	if differ > 0 {
+		return fmt.Sprintf("%d of %d keys have another row or are missing", differ, len(f.state))
+	}
+	return ""
+}
+
+// verifyFold folds the change stream up to the snapshot and compares it with its rows.
+func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapshot, rep *Report) error {
+	table := NewFold(v.schema)
+	splits, err := r.Plan(ctx, Query{Snapshot: snap.ID})
+	if err != nil {
+		return err
+	}
+	for _, s := range splits {
+		for rec, err := range r.ReadSplit(ctx, s, nil) {
+			if err != nil {
+				return err
+			}
+			if err := table.Add(s.Part.Dir, rec, nil); err != nil {
+				return err
+			}
+		}
+	}
+	rep.Rows = table.Rows()
+	stream := NewFold(v.schema)
+	for c, err := range r.Tail(ctx, TailSpec{From: Start{Mode: Earliest}}) {
+		if err != nil {
+			return err
+		}
+		if c.Kind == manifest.Overwrite && !c.State {
+			rep.NotFolded = fmt.Sprintf("snapshot %d is an OVERWRITE, which streams do not tell", c.Snapshot)
+			return nil
+		}
+		if c.Rec != nil {
+			if err := stream.Add(c.Bucket, c.Rec, c.RowKinds); err != nil {
+				return err
+			}
+		}
+		if c.Snapshot == snap.ID && c.Complete {
+			break
+		}
+	}
+	rep.Folded, rep.Changes = true, stream.Changes
+	if d := stream.Diff(table); d != "" {
+		rep.problem("folding the change stream does not give the table: stream against table: %s", d)
+	}
+	return nil
+}
