@@ -55,7 +55,7 @@ func (c keyCol) check(a arrow.Array) error {
 	if err != nil {
 		return fmt.Errorf("key column %q: %w", c.name, err)
 	}
-	if got := a.DataType(); got.ID() != want.ID() {
+	if got := a.DataType(); !arrow.TypeEqual(got, want) {
 		return fmt.Errorf("key column %q is %s, want %s", c.name, got, want)
 	}
 	if err := checkLayout(a); err != nil {

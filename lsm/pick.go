@@ -94,12 +94,21 @@ func similar(runs []SortedRun, n int, p Policy) int {
 }
 
 // job makes a compaction of the n newest runs. It goes to the level below the next run's, to the highest level if there
-// is no next run; never to level 0, whose files have to be single flushes.
+// is no next run.
+//
+// If that is level 0, Paimon takes more runs until one of level 1 or above is with them and uses its level. With few
+// levels this rewrites all of level 1 for every few flushes: 250 bytes written for each byte flushed in an hour of
+// flushes a second apart (testdata/pick-simulate.txt). So as long as the runs together are small they become one file
+// of level 0, which to every reader is a flush like any other: its sequence numbers follow those of the runs left
+// behind. Runs of level 0 thereby form size tiers of their own, and level 1 is rewritten when enough has come together.
 func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	top := max(p.NumLevels, l.NumLevels()) - 1
 	output := top
 	if n < len(runs) {
 		output = max(0, runs[n].Level-1)
+	}
+	if output == 0 && n > 1 && n < len(runs) && oneFile(runs[:n], p) {
+		return Job{Files: runFiles(runs[:n])}, true
 	}
 	for output == 0 && n < len(runs) {
 		output = runs[n].Level
@@ -108,15 +117,29 @@ func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	if n == len(runs) {
 		output = top
 	}
-	if output == 0 {
+	if output == 0 || n == 1 && runs[0].Level == output {
 		return Job{}, false // a table with one level has nowhere to go
 	}
-	j := Job{Output: output, Full: n == len(runs), DropDeletes: output >= l.highest()}
-	for _, r := range runs[:n] {
-		j.Files = append(j.Files, r.Files...)
+	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest(), Full: n == len(runs)}, true
+}
+
+// oneFile reports whether Compact makes one file of the runs: each is small enough to be rewritten rather than moved,
+// and together they do not reach the size at which files end.
+func oneFile(runs []SortedRun, p Policy) bool {
+	size := int64(0)
+	for _, r := range runs {
+		size += r.Size()
 	}
-	if n == 1 && runs[0].Level == output {
-		return Job{}, false
+	return size < largeFile(p.TargetFileSize)
+}
+
+// largeFile is the size from which a file is moved rather than rewritten (`CoreOptions.compactionFileSize`).
+func largeFile(target int64) int64 { return target / 10 * 7 }
+
+func runFiles(runs []SortedRun) []manifest.DataFile {
+	var out []manifest.DataFile
+	for _, r := range runs {
+		out = append(out, r.Files...)
 	}
-	return j, true
+	return out
 }
