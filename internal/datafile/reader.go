@@ -1,0 +1,261 @@
+package datafile
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+const (
+	defaultBatchRows = 65536
+	// defaultReadAhead is how many bytes of a column are fetched at once.
+	defaultReadAhead = 1 << 20
+)
+
+// ReadSpec says what to read of a file.
+type ReadSpec struct {
+	// Schema the rows are wanted in. It may be another version than the file's: columns are matched by field id,
+	// those the file does not have are null, and other types are converted.
+	Schema *schema.Schema
+	// Cols are indexes into Schema.Fields, in output order.
+	Cols []int
+	// KeyValue asks for sequence numbers and kinds, which only key-value files have.
+	KeyValue bool
+	// BatchRows is the most rows that Next gives; 0 is 65,536.
+	BatchRows int
+	// ReadAhead is how many bytes of a column are fetched at once; 0 is 1 MiB. More helps where a request is slow.
+	ReadAhead int
+}
+
+// Reader reads one file from front to back. It is for one goroutine.
+//
+// Nothing in a file makes it panic, and what it allocates is bounded by what the file holds: a claim (a count, a size)
+// is checked against the bytes there are before memory is taken for it.
+type Reader struct {
+	f     storage.File
+	name  string
+	foot  *footer
+	batch int
+	left  int64
+
+	cols      []outColumn
+	seq, kind *column
+	err       error
+}
+
+// outColumn is one column of the result.
+type outColumn struct {
+	col  *column // nil: the file does not have it
+	cast caster  // nil: the types agree
+	dt   arrow.DataType
+	held arrow.Array // rows that did not fit the last batch
+	null arrow.Array // a batch of nulls
+}
+
+// Open reads the footer and prepares the columns. The file must stay open until the Reader is done; name is for
+// errors. fileSchema is the schema version the file was written with.
+func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec) (_ *Reader, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("data file %s: %w", name, err)
+		}
+	}()
+	defer recovered(&err, ErrCorrupt)
+	foot, err := readFooter(f)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{f: f, name: name, foot: foot, left: foot.rows, batch: want.BatchRows}
+	if r.batch <= 0 {
+		r.batch = defaultBatchRows
+	}
+	step := want.ReadAhead
+	if step <= 0 {
+		step = defaultReadAhead
+	}
+	if want.KeyValue {
+		if r.seq, err = r.system(SeqColumn, schema.BigInt, step); err != nil {
+			return nil, err
+		}
+		if r.kind, err = r.system(KindColumn, schema.TinyInt, step); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range want.Cols {
+		c, err := r.column(fileSchema, want.Schema.Fields[i], step)
+		if err != nil {
+			return nil, fmt.Errorf("column %q: %w", want.Schema.Fields[i].Name, err)
+		}
+		r.cols = append(r.cols, c)
+	}
+	return r, nil
+}
+
+// system finds a column that every key-value file has.
+func (r *Reader) system(name string, root schema.Root, step int) (*column, error) {
+	i, ok := r.foot.find(name)
+	if !ok {
+		return nil, corruptf("the file has no column %s: it is no key-value file", name)
+	}
+	c, err := r.physical(i, schema.Type{Root: root, NotNull: true}, step)
+	if err != nil {
+		return nil, fmt.Errorf("column %q: %w", name, err)
+	}
+	return c, nil
+}
+
+// column finds the column of the file that holds a field: by id in the file's schema, then by the name it had there.
+func (r *Reader) column(fileSchema *schema.Schema, f schema.Field, step int) (outColumn, error) {
+	dt, err := schema.ArrowType(f.Type)
+	if err != nil {
+		return outColumn{}, err
+	}
+	out := outColumn{dt: dt}
+	at, ok := fileSchema.FieldByID(f.ID)
+	if !ok {
+		return out, nil
+	}
+	then := fileSchema.Fields[at]
+	i, ok := r.foot.find(then.Name)
+	if !ok {
+		return out, nil
+	}
+	if out.col, err = r.physical(i, then.Type, step); err != nil {
+		return out, err
+	}
+	out.cast, err = casterOf(then.Type, f.Type)
+	return out, err
+}
+
+// physical prepares a leaf of the file for reading as a type.
+func (r *Reader) physical(i int, t schema.Type, step int) (*column, error) {
+	l := r.foot.leaves[i]
+	c, err := newColumn(l.name, l, t)
+	if err != nil {
+		return nil, err
+	}
+	c.in = chunkReader{f: r.f, step: step}
+	for _, g := range r.foot.groups {
+		c.chunks = append(c.chunks, g.chunks[i])
+		c.rows = append(c.rows, g.rows)
+	}
+	return c, nil
+}
+
+// NumRows is the number of rows in the file.
+func (r *Reader) NumRows() int64 { return r.foot.rows }
+
+// Close gives the file back. The rows that were read stay valid.
+func (r *Reader) Close() error {
+	r.err = fmt.Errorf("data file %s: reader is closed", r.name)
+	r.cols, r.seq, r.kind = nil, nil, nil
+	return r.f.Close()
+}
+
+// Next gives the next rows, at most BatchRows, and io.EOF after the last. A batch is shorter than that where long
+// strings make it large.
+func (r *Reader) Next() (Rows, error) {
+	if r.err != nil {
+		return Rows{}, r.err
+	}
+	if r.left == 0 {
+		r.err = io.EOF
+		return Rows{}, io.EOF
+	}
+	rows, err := r.next()
+	if err != nil {
+		r.err = fmt.Errorf("data file %s: %w", r.name, err)
+		return Rows{}, r.err
+	}
+	r.left -= int64(rows.N)
+	return rows, nil
+}
+
+func (r *Reader) next() (_ Rows, err error) {
+	defer recovered(&err, ErrCorrupt)
+	n := int(min(int64(r.batch), r.left))
+	for i := range r.cols {
+		if h := r.cols[i].held; h != nil {
+			n = min(n, h.Len())
+		}
+	}
+	out := Rows{Cols: make([]arrow.Array, len(r.cols))}
+	// Text columns first: they may end the batch early.
+	for i := range r.cols {
+		c := &r.cols[i]
+		if c.col == nil || !c.col.text {
+			continue
+		}
+		if out.Cols[i] = c.held; c.held == nil {
+			if out.Cols[i], err = c.col.next(n); err != nil {
+				return Rows{}, err
+			}
+		}
+		n = min(n, out.Cols[i].Len())
+	}
+	for i := range r.cols {
+		if err := r.cols[i].fill(&out.Cols[i], n); err != nil {
+			return Rows{}, err
+		}
+	}
+	out.N = n
+	if r.seq != nil {
+		return out, r.readSystem(&out, n)
+	}
+	return out, nil
+}
+
+// readSystem reads sequence numbers and kinds of the batch.
+func (r *Reader) readSystem(out *Rows, n int) error {
+	a, err := r.seq.next(n)
+	if err != nil {
+		return err
+	}
+	k, err := r.kind.next(n)
+	if err != nil {
+		return err
+	}
+	if a.NullN() > 0 || k.NullN() > 0 {
+		return corruptf("rows without sequence number or kind")
+	}
+	out.Seq, out.Kinds = a.(*array.Int64).Int64Values(), k.(*array.Int8).Int8Values()
+	for i, v := range out.Kinds {
+		if v < int8(schema.Insert) || v > int8(schema.Delete) {
+			return corruptf("row %d of the batch has kind %d", i, v)
+		}
+	}
+	return nil
+}
+
+// fill finishes a column of a batch: it is read unless text was read before, cut to n rows, and converted.
+func (c *outColumn) fill(a *arrow.Array, n int) (err error) {
+	switch {
+	case c.col == nil:
+		if c.null == nil || c.null.Len() < n {
+			c.null = array.MakeArrayOfNull(memory.DefaultAllocator, c.dt, n)
+		}
+		*a = array.NewSlice(c.null, 0, int64(n))
+		return nil
+	case *a == nil:
+		if *a, err = c.col.next(n); err != nil {
+			return err
+		}
+	case (*a).Len() > n:
+		c.held = array.NewSlice(*a, int64(n), int64((*a).Len()))
+		*a = array.NewSlice(*a, 0, int64(n))
+	default:
+		c.held = nil
+	}
+	if c.cast != nil {
+		if *a, err = c.cast(*a); err != nil {
+			return fmt.Errorf("column %q: %w", c.col.name, err)
+		}
+	}
+	return nil
+}
