@@ -79,8 +79,6 @@ func (v *view) check(e *manifest.Entry, location string) error {
 		return fmt.Errorf("%w: %s is not a Parquet file; set the table option file.format to parquet and compact the table fully", ErrUnsupported, location)
 	case f.WriteCols != nil:
 		return fmt.Errorf("%w: %s holds only some of the columns of its rows", ErrUnsupported, location)
-	case f.Rows < 0 || f.Size < 0:
-		return fmt.Errorf("%w: %s has %d rows in %d bytes according to the manifest", ErrUnsupported, location, f.Rows, f.Size)
 	}
 	return nil
 }
