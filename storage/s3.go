@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
@@ -45,8 +46,10 @@ type s3Store struct {
 	prefix string // "" or without trailing slash
 }
 
-// s3Attempts is how often the client tries a request, unless AWS_MAX_ATTEMPTS or a profile says otherwise.
-const s3Attempts = 5
+// s3Attempts is how often the client tries a request, unless AWS_MAX_ATTEMPTS or a profile says otherwise. The waits
+// between grow from at most 1/8 s to at most 8 s: a lost packet should not hold up a commit for a second, and a busy
+// store needs patience.
+const s3Attempts = 8
 
 // s3Connections is how many idle connections are kept for the next request.
 const s3Connections = 64
@@ -112,9 +115,14 @@ func s3Config(ctx context.Context, opts Options) (aws.Config, error) {
 	if attempts <= 0 {
 		attempts = s3Attempts
 	}
+	jitter := retry.NewExponentialJitterBackoff(128 * time.Second) // doubles from at most 2 s
 	cfg.Retryer = func() aws.Retryer {
 		standard := retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = attempts
+			o.Backoff = retry.BackoffDelayerFunc(func(attempt int, err error) (time.Duration, error) {
+				d, err := jitter.BackoffDelay(attempt, err)
+				return d / 16, err
+			})
 			// The default limiter refuses retries to everyone once many requests fail, as losers of races do.
 			o.RateLimiter = ratelimit.None
 		})

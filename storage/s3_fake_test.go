@@ -1,0 +1,271 @@
+package storage_test
+
+import (
+	"bytes"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calve-io/calve/storage"
+)
+
+// fakeS3 is as much of an S3 server as the store asks of one, in this process, so that requests can be counted and
+// made to fail. What a real server does is tested against one under the build tag interop.
+type fakeS3 struct {
+	t      *testing.T
+	url    string
+	mu     sync.Mutex
+	keys   map[string][]byte
+	parts  map[string]map[int][]byte // by upload id
+	nextID int
+	log    []string
+	// before sees a request first, without the lock; when it returns true it has answered.
+	before func(w http.ResponseWriter, r *http.Request) bool
+	// after runs when a request has had its effect; when it returns true it has answered.
+	after            func(w http.ResponseWriter, r *http.Request) bool
+	ignoreConditions bool
+	ignoreRanges     bool
+}
+
+func newFakeS3(t *testing.T) *fakeS3 {
+	t.Helper()
+	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	f := &fakeS3{t: t, keys: make(map[string][]byte), parts: make(map[string]map[int][]byte)}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	return f
+}
+
+func (f *fakeS3) options() storage.Options {
+	return storage.Options{Endpoint: f.url, AccessKey: "key", SecretKey: "secret"}
+}
+
+func (f *fakeS3) open(prefix string) storage.Store {
+	f.t.Helper()
+	s, err := storage.OpenURL(f.t.Context(), "s3://bucket/"+prefix, f.options())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+// take returns the requests since the last call.
+func (f *fakeS3) take() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.log = nil }()
+	return strings.Join(f.log, ", ")
+}
+
+func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client went away
+	}
+	f.mu.Lock()
+	f.log = append(f.log, describe(r))
+	f.mu.Unlock()
+	if f.before != nil && f.before(w, r) {
+		return
+	}
+	answer := httptest.NewRecorder()
+	f.mu.Lock()
+	f.serve(answer, r, body)
+	f.mu.Unlock()
+	if f.after != nil && f.after(w, r) {
+		return
+	}
+	for k, v := range answer.Header() {
+		w.Header()[k] = v
+	}
+	w.WriteHeader(answer.Code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(answer.Body.Bytes())
+	}
+}
+
+// describe names a request: its method and what tells it apart.
+func describe(r *http.Request) string {
+	d := r.Method
+	q := r.URL.Query()
+	for _, k := range []string{"list-type", "uploads", "uploadId"} {
+		if q.Has(k) {
+			d += " " + k
+		}
+	}
+	if rng := r.Header.Get("Range"); rng != "" {
+		d += " " + rng
+	}
+	if r.Header.Get("If-None-Match") != "" {
+		d += " if absent"
+	}
+	return d
+}
+
+func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+	key, ok := strings.CutPrefix(r.URL.Path, "/bucket/")
+	if !ok && r.URL.Path != "/bucket" {
+		refuse(w, http.StatusNotFound, "NoSuchBucket")
+		return
+	}
+	q := r.URL.Query()
+	switch {
+	case r.Method == http.MethodGet && q.Has("list-type"):
+		f.list(w, q.Get("prefix"), q.Get("delimiter"), q.Get("continuation-token"))
+	case r.Method == http.MethodPost && q.Has("uploads"):
+		f.nextID++
+		id := strconv.Itoa(f.nextID)
+		f.parts[id] = make(map[int][]byte)
+		reply(w, struct {
+			XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
+			UploadId string
+		}{UploadId: id})
+	case q.Has("uploadId"):
+		f.multipart(w, r, key, q.Get("uploadId"), q.Get("partNumber"), body)
+	case r.Method == http.MethodPut:
+		f.put(w, r, key, body)
+	case r.Method == http.MethodDelete:
+		delete(f.keys, key)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		f.get(w, r, key)
+	}
+}
+
+func (f *fakeS3) put(w http.ResponseWriter, r *http.Request, key string, body []byte) bool {
+	if _, taken := f.keys[key]; taken && r.Header.Get("If-None-Match") == "*" && !f.ignoreConditions {
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+		return false
+	}
+	f.keys[key] = body
+	w.Header().Set("ETag", etag(body))
+	return true
+}
+
+func (f *fakeS3) multipart(w http.ResponseWriter, r *http.Request, key, id, part string, body []byte) {
+	parts, ok := f.parts[id]
+	if !ok {
+		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		return
+	}
+	switch r.Method {
+	case http.MethodPut:
+		n, _ := strconv.Atoi(part)
+		parts[n] = body
+		w.Header().Set("ETag", etag(body))
+	case http.MethodDelete:
+		delete(f.parts, id)
+		w.WriteHeader(http.StatusNoContent)
+	case http.MethodPost:
+		var whole []byte
+		for n := range len(parts) {
+			whole = append(whole, parts[n+1]...)
+		}
+		if f.put(w, r, key, whole) {
+			delete(f.parts, id)
+			reply(w, struct {
+				XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
+				ETag    string
+			}{ETag: etag(whole)})
+		}
+	}
+}
+
+func (f *fakeS3) get(w http.ResponseWriter, r *http.Request, key string) {
+	data, ok := f.keys[key]
+	if !ok {
+		refuse(w, http.StatusNotFound, "NoSuchKey")
+		return
+	}
+	if m := r.Header.Get("If-Match"); m != "" && m != etag(data) {
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+		return
+	}
+	if r.Header.Get("Range") != "" && len(data) == 0 {
+		refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+		return
+	}
+	if f.ignoreRanges {
+		r.Header.Del("Range")
+	}
+	r.Header.Del("If-Match")
+	w.Header().Set("ETag", etag(data))
+	http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(data))
+}
+
+func (f *fakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
+	type object struct {
+		Key          string
+		Size         int
+		LastModified string
+	}
+	type folder struct{ Prefix string }
+	var out struct {
+		XMLName               xml.Name `xml:"ListBucketResult"`
+		IsTruncated           bool
+		NextContinuationToken string `xml:",omitempty"`
+		Contents              []object
+		CommonPrefixes        []folder
+	}
+	var entries []string
+	for key := range f.keys {
+		rest, ok := strings.CutPrefix(key, prefix)
+		if !ok {
+			continue
+		}
+		if i := strings.Index(rest, delimiter); delimiter != "" && i >= 0 {
+			key = prefix + rest[:i+1]
+		}
+		entries = append(entries, key)
+	}
+	slices.Sort(entries)
+	entries = slices.DeleteFunc(slices.Compact(entries), func(e string) bool { return e <= from })
+	if len(entries) > 1000 {
+		entries, out.IsTruncated, out.NextContinuationToken = entries[:1000], true, entries[999]
+	}
+	for _, e := range entries {
+		if data, ok := f.keys[e]; ok && (delimiter == "" || !strings.HasSuffix(e, "/") || e == prefix) {
+			out.Contents = append(out.Contents, object{e, len(data), "2026-01-02T03:04:05Z"})
+		} else {
+			out.CommonPrefixes = append(out.CommonPrefixes, folder{e})
+		}
+	}
+	reply(w, out)
+}
+
+func etag(data []byte) string {
+	sum := md5.Sum(data)
+	return `"` + hex.EncodeToString(sum[:]) + `"`
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/xml")
+	_ = xml.NewEncoder(w).Encode(v)
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>by the fake</Message></Error>", code)
+}
+
+// hangUp ends a request without an answer.
+func hangUp(w http.ResponseWriter) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		conn.Close()
+	}
+}
