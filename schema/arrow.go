@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -140,7 +141,7 @@ func (s *Schema) Arrow() *arrow.Schema {
 
 // Cell gives one value, or nil for null. It is for keys, statistics, tests and printing: not for hot loops.
 //
-// The forms: bool, int8, int16, int32, int64, float32, float64, string, []byte (a copy), decimal128.Num; DATE is
+// The forms: bool, int8, int16, int32, int64, float32, float64, string and []byte (copies), decimal128.Num; DATE is
 // int32 days, TIME int32 milliseconds, TIMESTAMP and TIMESTAMP_LTZ int64 in TimeUnit; ARRAY and ROW are []any,
 // MAP and MULTISET [][2]any. Arrays of other Arrow types than ArrowType gives are a mistake of the caller: panic.
 func Cell(a arrow.Array, row int) any {
@@ -165,7 +166,7 @@ func Cell(a arrow.Array, row int) any {
 	case *array.Decimal128:
 		return a.Value(row)
 	case *array.String:
-		return a.Value(row)
+		return strings.Clone(a.Value(row)) // a cell must not keep a whole column alive
 	case *array.Binary:
 		return append([]byte{}, a.Value(row)...)
 	case *array.Date32:

@@ -181,6 +181,17 @@ func TestGoldenKeys(t *testing.T) {
 	if got := part.Names(part.PartitionColumns()); !slices.Equal(got, part.PartitionKeys) {
 		t.Errorf("partition columns are %v, not %v", got, part.PartitionKeys)
 	}
+	if got := part.Types(part.PartitionColumns()); len(got) != len(part.PartitionKeys) || got[0].Root != Date || !part.Partitioned() {
+		t.Errorf("partition types %v, partitioned %v", got, part.Partitioned())
+	}
+	for i, f := range part.Fields {
+		if at, ok := part.FieldByID(f.ID); at != i || !ok {
+			t.Errorf("id %d is found at %d, %v", f.ID, at, ok)
+		}
+	}
+	if at, ok := part.FieldByID(999); ok {
+		t.Errorf("id 999 is found at %d", at)
+	}
 	app, err := Parse(goldenSchemas(t)["append_only-schema-0"])
 	if err != nil {
 		t.Fatal(err)

@@ -77,6 +77,15 @@ func TestOldVersionDefaults(t *testing.T) {
 	}
 }
 
+func TestNullableKey(t *testing.T) {
+	s, err := Parse([]byte(`{"version":3,"fields":[{"id":0,"name":"a","type":"INT"}],"primaryKeys":["a"],"options":{"bucket":"1"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, "read", s.CheckReadable(), "nullable")
+	wantError(t, "write", s.CheckWritable(), "nullable")
+}
+
 func columns(t testing.TB, text string) []Column {
 	t.Helper()
 	cols, err := ParseColumns(text)
