@@ -59,6 +59,7 @@ type column struct {
 	flag []byte // booleans, a bit each
 	off  []int32
 	data []byte
+	hint int // bytes of data that the last batch had
 
 	valid   []byte // a bit each, set unless null
 	hasNull bool
@@ -128,6 +129,9 @@ func (c *column) grow(size int) {
 		c.dec = resize(c.dec, size)
 	case shapeText, shapeBytes:
 		c.off = resize(c.off, size+1)
+		if c.data == nil {
+			c.data = make([]byte, 0, c.hint+c.hint/16)
+		}
 	}
 	old := len(c.valid)
 	c.valid = resize(c.valid, (size+7)/8)
@@ -233,7 +237,8 @@ func (c *column) take(t arrow.DataType, rows int) arrow.Array {
 	}
 	bufs := []*memory.Buffer{validity, memory.NewBufferBytes(c.values(rows))}
 	if c.off != nil {
-		bufs = append(bufs, memory.NewBufferBytes(c.data[:c.off[rows]]))
+		c.hint = int(c.off[rows])
+		bufs = append(bufs, memory.NewBufferBytes(c.data[:c.hint]))
 	}
 	data := array.NewData(t, rows, bufs, nil, nulls, 0)
 	defer data.Release()

@@ -51,10 +51,12 @@ type DecoderConfig struct {
 	EpochUnits map[string]EpochUnit
 	// MaxRecordBytes bounds the size of a record's value; larger ones are refused. Default 16 MiB.
 	MaxRecordBytes int
-	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 65536 rows and 32 MiB.
+	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.
 	BatchRows  int
 	BatchBytes int
 }
+
+const defaultRecordBytes = 16 << 20
 
 // NewDecoder checks the configuration against the table and builds the decoder.
 //
@@ -84,7 +86,7 @@ func NewDecoder(cfg DecoderConfig) (Decoder, error) {
 	for _, d := range []struct {
 		v   *int
 		def int
-	}{{&cfg.MaxRecordBytes, 16 << 20}, {&cfg.BatchRows, 65536}, {&cfg.BatchBytes, 32 << 20}} {
+	}{{&cfg.MaxRecordBytes, defaultRecordBytes}, {&cfg.BatchRows, 16384}, {&cfg.BatchBytes, 32 << 20}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}

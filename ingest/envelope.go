@@ -104,22 +104,30 @@ func (d *jsonDecoder) debezium(r *Record) int {
 	return 0
 }
 
-// moved looks whether an update changed the row's key (or partition): then the row under the old key has to go.
+// moved looks whether an update changed the row's key (or partition): then the row under the old key has to go. The two
+// rows have different keys, so their order does not matter.
 func (d *jsonDecoder) moved(r *Record) int {
+	after, from := d.at-1, d.envelope.before.from+1
 	d.begin()
-	if d.object(r.Value, d.envelope.before.from+1, &d.row) < 0 || d.complete(r, schema.Delete) < 0 {
+	if d.object(r.Value, from, &d.keyOnly) < 0 {
 		return -1
 	}
-	before, after := d.at-1, d.at-2
+	same := true
 	for _, i := range d.keys {
-		if !d.cols[i].same(before, after) {
-			return 0
+		c := &d.cols[i]
+		if c.seen != d.attempt || c.isNull(d.at) {
+			return d.fail(from-1, c, "is missing or null in before, so the row that the update replaces is not known")
 		}
+		same = same && c.same(d.at, after)
 	}
-	d.at = before
-	d.touched = true
 	d.begin()
-	return 0
+	if same {
+		return 0
+	}
+	if d.object(r.Value, from, &d.row) < 0 {
+		return -1
+	}
+	return d.complete(r, schema.Delete)
 }
 
 // tombstone reads a record without value.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -18,6 +19,7 @@ type jsonDecoder struct {
 	keyed bool
 
 	row, root plan // members of a row, and of the envelope around it
+	keyOnly   plan // members of a row of which only the key matters
 
 	rows  int // done
 	at    int // row being written: rows, or rows+1 for the second of a record
@@ -45,9 +47,9 @@ type opState struct {
 	set  bool
 }
 
-// Special members of an object, in place of a column index.
+// Members of an object that are no columns.
 const (
-	memberUnknown = -1 - iota
+	memberUnknown = iota
 	memberOp
 	memberBefore
 	memberAfter
@@ -57,8 +59,9 @@ const (
 // member is a name that may occur in an object, with the name that followed it last time: JSON of one source keeps its
 // order, so the next name is nearly always known and one comparison finds it.
 type member struct {
-	raw  string // as it stands in compact JSON: "name":
-	col  int    // column, or one of the members above
+	raw  string  // as it stands in compact JSON: "name":
+	col  *column // nil: what says what it is
+	what int     // one of the members above
 	next *member
 }
 
@@ -74,14 +77,14 @@ type plan struct {
 const maxLearned = 16 << 10
 
 func newPlan() plan {
-	return plan{byName: map[string]*member{}, start: member{col: memberUnknown}, unknown: member{col: memberUnknown}}
+	return plan{byName: map[string]*member{}}
 }
 
 // unmatched is a raw that no JSON can match outside of strings.
 const unmatched = "\x00"
 
-func (p *plan) add(name string, col int) *member {
-	m := &member{raw: `"` + name + `":`, col: col}
+func (p *plan) add(name string, col *column, what int) *member {
+	m := &member{raw: `"` + name + `":`, col: col, what: what}
 	if e, escaped, _ := skipString([]byte(name+`"`), 0); e != len(name)+1 || escaped {
 		m.raw = unmatched // such a name never stands in JSON as it is
 	}
@@ -91,19 +94,22 @@ func (p *plan) add(name string, col int) *member {
 
 // makePlans fills the plans from the schema.
 func (d *jsonDecoder) makePlans() {
-	d.row, d.root = newPlan(), newPlan()
+	d.row, d.root, d.keyOnly = newPlan(), newPlan(), newPlan()
 	for i := range d.cols {
 		if d.cols[i].meta == metaNone {
-			d.row.add(d.cols[i].name, i)
+			d.row.add(d.cols[i].name, &d.cols[i], memberUnknown)
 		}
 	}
+	for _, i := range d.keys {
+		d.keyOnly.add(d.cols[i].name, &d.cols[i], memberUnknown)
+	}
 	if d.cfg.Format == FormatDebezium {
-		d.root.add("op", memberOp)
-		d.root.add("before", memberBefore)
-		d.root.add("after", memberAfter)
-		d.root.add("payload", memberPayload)
+		d.root.add("op", nil, memberOp)
+		d.root.add("before", nil, memberBefore)
+		d.root.add("after", nil, memberAfter)
+		d.root.add("payload", nil, memberPayload)
 	} else if op := d.opField(); op != "" {
-		d.row.add(op, memberOp)
+		d.row.add(op, nil, memberOp)
 	}
 }
 
@@ -155,8 +161,8 @@ func (d *jsonDecoder) record(r *Record) int {
 	switch {
 	case r.Value == nil:
 		return d.tombstone(r)
-	case len(r.Value) > d.cfg.MaxRecordBytes:
-		return d.fail(-1, nil, "the value is larger than the record size limit (max record bytes)")
+	case len(r.Value)+r.Cut > d.cfg.MaxRecordBytes:
+		return d.fail(-1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
 	case len(r.Value) == 0:
 		return d.fail(0, nil, "the value is empty")
 	case d.cfg.Format == FormatDebezium:
@@ -213,10 +219,10 @@ func (d *jsonDecoder) object(b []byte, i int, p *plan) int {
 		if i < len(b) && b[i] <= ' ' {
 			i = space(b, i)
 		}
-		if m.col >= 0 {
-			i = d.value(b, i, &d.cols[m.col])
+		if m.col != nil {
+			i = d.value(b, i, m.col)
 		} else {
-			i = d.special(b, i, m.col)
+			i = d.special(b, i, m.what)
 		}
 		if i < 0 {
 			return -1
@@ -263,7 +269,7 @@ func (d *jsonDecoder) name(b []byte, i int, p *plan) (int, *member) {
 		m = &p.unknown
 		if cost := len(name) + 128; !escaped && p.learned+cost <= maxLearned {
 			p.learned += cost
-			m = p.add(string(name), memberUnknown)
+			m = p.add(string(name), nil, memberUnknown)
 		}
 	}
 	if e, at = colon(b, e); e < 0 {

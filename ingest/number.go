@@ -57,7 +57,17 @@ func scanInt(b []byte, i int) (v int64, end int) {
 		neg = true
 		start++
 	}
-	u, end := scanDigits(b, start, 0)
+	var u uint64
+	if start+8 <= len(b) {
+		x := binary.LittleEndian.Uint64(b[start:])
+		n := digitRun(x)
+		u, end = parse8(x<<(64-8*n)&(ones*0x0f)), start+n
+		if n == 8 {
+			u, end = scanDigits(b, end, u)
+		}
+	} else {
+		u, end = scanDigits(b, start, 0)
+	}
 	n := end - start
 	if n == 0 || n > 18 || b[start] == '0' && n > 1 {
 		return 0, -1
@@ -206,39 +216,6 @@ func (num number) scaled(shift int) (v int64, rest, ok bool) {
 		u++
 	}
 	return -int64(u), rest, u <= 1<<63
-}
-
-// float64 gives the nearest float64 of the number written as text. ok is false when it is out of range.
-func (num number) float64(text []byte) (f float64, ok bool) {
-	if f, ok = num.exact(); ok {
-		return f, true
-	}
-	f, err := strconv.ParseFloat(string(text), 64)
-	return f, err == nil
-}
-
-// exactPow10 holds the powers of ten that a float64 holds exactly.
-var exactPow10 = func() (p [23]float64) {
-	p[0] = 1
-	for i := 1; i < len(p); i++ {
-		p[i] = p[i-1] * 10
-	}
-	return p
-}()
-
-// exact computes the float64 in one rounding when mantissa and power of ten are both exact in a float64.
-func (num number) exact() (float64, bool) {
-	if num.more || num.mant > 1<<53 || num.exp < -22 || num.exp > 22 {
-		return 0, false
-	}
-	f := float64(num.mant)
-	if num.neg {
-		f = -f
-	}
-	if num.exp < 0 {
-		return f / exactPow10[-num.exp], true
-	}
-	return f * exactPow10[num.exp], true
 }
 
 // scanDecimal gives the unscaled value of DECIMAL(precision, scale). The number must have been validated by scanNumber,

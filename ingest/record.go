@@ -13,6 +13,7 @@ type Record struct {
 	Timestamp int64 // milliseconds since 1970; 0: the source has none
 	Key       []byte
 	Value     []byte // nil (not empty): a tombstone
+	Cut       int    // bytes at the end of the value that the source did not keep: the record is too large
 }
 
 // ErrRow matches every error that is about one record: the record goes to the dead letters and the stream goes on.

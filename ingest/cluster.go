@@ -1,0 +1,204 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// cluster asks the brokers about the topic and holds it against the position.
+type cluster struct {
+	cfg    KafkaConfig
+	admin  *kadm.Client
+	env    Env
+	events Events
+}
+
+// identity is what a topic is at a moment.
+type identity struct {
+	cluster, topicID string
+	partitions       []int32 // sorted
+}
+
+// topicID gives the text form of a topic id; "" when the brokers have none (before Kafka 2.8).
+func topicID(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return uuid.UUID(id).String()
+}
+
+// describe asks for the topic's identity.
+func (c *cluster) describe(ctx context.Context) (identity, error) {
+	m, err := c.admin.Metadata(ctx, c.cfg.Topic)
+	if err != nil {
+		return identity{}, fmt.Errorf("metadata of topic %q from %v: %w", c.cfg.Topic, c.cfg.Brokers, err)
+	}
+	t, ok := m.Topics[c.cfg.Topic]
+	if !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+		return identity{}, fmt.Errorf("%w: %q on %v", ErrNoTopic, c.cfg.Topic, c.cfg.Brokers)
+	}
+	if t.Err != nil {
+		return identity{}, fmt.Errorf("metadata of topic %q: %w", c.cfg.Topic, t.Err)
+	}
+	id := identity{cluster: m.Cluster, topicID: topicID(t.ID)}
+	for p := range t.Partitions {
+		id.partitions = append(id.partitions, p)
+	}
+	slices.Sort(id.partitions)
+	return id, nil
+}
+
+// verify asks whether the topic is still the one of the position.
+func (c *cluster) verify(ctx context.Context, p *position) (identity, error) {
+	id, err := c.describe(ctx)
+	if err != nil {
+		return id, err
+	}
+	return id, c.same(id, p)
+}
+
+// same holds an identity against the position's. What either does not know is not compared.
+func (c *cluster) same(id identity, p *position) error {
+	differ := func(a, b string) bool { return a != "" && b != "" && a != b }
+	const advice = "start over with a reset, or fill a new table"
+	switch {
+	case p.topic != c.cfg.Topic:
+		return fmt.Errorf("%w: it was topic %q, now %q is configured; %s", ErrSourceChanged, p.topic, c.cfg.Topic, advice)
+	case differ(id.cluster, p.cluster):
+		return fmt.Errorf("%w: topic %q was read from cluster %s, the brokers %v belong to cluster %s; check the address; if the cluster was rebuilt, %s",
+			ErrSourceChanged, p.topic, p.cluster, c.cfg.Brokers, id.cluster, advice)
+	case differ(id.topicID, p.topicID):
+		return fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again; %s",
+			ErrSourceChanged, p.topic, p.topicID, id.topicID, advice)
+	}
+	return nil
+}
+
+// begin finds where to read on. A new pipeline, and with Reset one whose source changed, begins at cfg.Start.
+func (c *cluster) begin(ctx context.Context, stored position, found bool) (pos position, err error) {
+	r := retry{env: c.env, events: c.events, patience: c.cfg.Patience, what: "ask the brokers about topic " + c.cfg.Topic, final: isFinal}
+	err = r.do(ctx, func(ctx context.Context) (err error) {
+		pos, err = c.tryBegin(ctx, stored, found)
+		return err
+	})
+	return pos, err
+}
+
+// isFinal tells errors that need a person from those that may pass by themselves.
+func isFinal(err error) bool {
+	if errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrLogTruncated) {
+		return true
+	}
+	var ke *kerr.Error
+	return errors.As(err, &ke) && !ke.Retriable
+}
+
+func (c *cluster) tryBegin(ctx context.Context, stored position, found bool) (position, error) {
+	id, err := c.describe(ctx)
+	if err != nil {
+		return position{}, err
+	}
+	fresh := position{cluster: id.cluster, topic: c.cfg.Topic, topicID: id.topicID,
+		next: map[int32]int64{}, epoch: map[int32]int32{}, records: stored.records, rejected: stored.rejected}
+	if found {
+		err := c.same(id, &stored)
+		switch {
+		case err == nil:
+			fresh.next, fresh.epoch = stored.next, stored.epoch
+		case !c.cfg.Reset:
+			return position{}, err
+		default:
+			c.env.Log.Warn("starting over with the source, as a reset allows", "topic", c.cfg.Topic, "why", err)
+			found = false
+		}
+	}
+	return fresh, c.fill(ctx, &fresh, id.partitions, found)
+}
+
+// fill completes the position: partitions without one get theirs, and each must lie within its log.
+func (c *cluster) fill(ctx context.Context, pos *position, partitions []int32, known bool) error {
+	for part := range pos.next {
+		if slices.Contains(partitions, part) {
+			continue
+		}
+		if !c.cfg.Reset {
+			return fmt.Errorf("%w: topic %q has no partition %d any more, of which offset %d is next", ErrLogTruncated, pos.topic, part, pos.next[part])
+		}
+		delete(pos.next, part)
+		delete(pos.epoch, part)
+	}
+	logs, err := c.logs(ctx, partitions)
+	if err != nil {
+		return err
+	}
+	for _, part := range partitions {
+		l := logs[part]
+		next, has := pos.next[part]
+		if has {
+			err := l.check(pos.topic, part, next)
+			if err == nil {
+				continue
+			}
+			if !c.cfg.Reset {
+				return err
+			}
+			c.env.Log.Warn("starting over with a partition, as a reset allows", "topic", pos.topic, "partition", part, "why", err)
+			delete(pos.epoch, part)
+		}
+		// Records between the lost position and the beginning of the log cannot be had, so they do not count as
+		// skipped; a partition that is new to a known pipeline holds only records that nobody read.
+		if c.cfg.Start == Latest && (!known || has && next > l.end) {
+			pos.next[part] = l.end
+		} else {
+			pos.next[part] = l.start
+		}
+	}
+	return nil
+}
+
+// extent is the range of offsets that a partition's log holds: [start, end).
+type extent struct{ start, end int64 }
+
+// check says whether reading can go on at next. Offsets inside a log may be missing (compaction, transactions).
+func (e extent) check(topic string, part int32, next int64) error {
+	switch {
+	case next < e.start:
+		return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log begins at %d: up to %d records were removed before they were read (retention too short?); "+
+			"a reset goes on at %d without them", ErrLogTruncated, topic, part, next, e.start, e.start-next, e.start)
+	case next > e.end:
+		return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log ends at %d: the brokers lost records that are in the table (unclean leader election, or a restored or rebuilt topic); "+
+			"find out what happened; a reset reads the partition from its beginning", ErrLogTruncated, topic, part, next, e.end)
+	}
+	return nil
+}
+
+// logs asks for the extents of partitions.
+func (c *cluster) logs(ctx context.Context, partitions []int32) (map[int32]extent, error) {
+	starts, err := c.admin.ListStartOffsets(ctx, c.cfg.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("start offsets of topic %q: %w", c.cfg.Topic, err)
+	}
+	ends, err := c.admin.ListEndOffsets(ctx, c.cfg.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("end offsets of topic %q: %w", c.cfg.Topic, err)
+	}
+	out := make(map[int32]extent, len(partitions))
+	for _, part := range partitions {
+		s, ok1 := starts.Lookup(c.cfg.Topic, part)
+		e, ok2 := ends.Lookup(c.cfg.Topic, part)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("offsets of topic %q: no answer for partition %d", c.cfg.Topic, part)
+		}
+		if err := errors.Join(s.Err, e.Err); err != nil {
+			return nil, fmt.Errorf("offsets of topic %q partition %d: %w", c.cfg.Topic, part, err)
+		}
+		out[part] = extent{s.Offset, e.Offset}
+	}
+	return out, nil
+}

@@ -1,0 +1,215 @@
+package ingest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+var (
+	// ErrSourceChanged: the source is not the one the stored position belongs to: another cluster, or a topic that was
+	// deleted and created again. Nothing was read from it.
+	ErrSourceChanged = errors.New("the source is not the one this table was filled from")
+	// ErrLogTruncated: the log no longer holds what follows the stored position, or not what precedes it.
+	ErrLogTruncated = errors.New("the log does not go on at the stored position")
+	// ErrNoTopic: the topic does not exist.
+	ErrNoTopic = errors.New("the topic does not exist")
+	// ErrConfig: the configuration cannot work.
+	ErrConfig = errors.New("pipeline configuration")
+)
+
+// Start says where a pipeline without stored position begins.
+type Start string
+
+// Where to begin. Partitions that appear later are always read from their beginning.
+const (
+	Earliest Start = "earliest"
+	Latest   Start = "latest"
+)
+
+// SASL are the credentials of a Kafka client.
+type SASL struct {
+	Mechanism      string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; "": no authentication
+	User, Password string
+}
+
+// KafkaConfig describes a pipeline from one topic into one table. There is no consumer group: the position is in the
+// table's snapshots alone.
+type KafkaConfig struct {
+	Brokers []string
+	Topic   string
+	TLS     *tls.Config // nil: plain text
+	SASL    SASL
+	// Start is where a new pipeline begins. Default Earliest.
+	Start Start
+	// Reset lets the pipeline begin again at Start when the source changed or its log was truncated, instead of stopping
+	// with ErrSourceChanged or ErrLogTruncated. It has no effect on a source that can be continued.
+	Reset bool
+	// Decode says how records become rows; its Schema is taken from the table.
+	Decode DecoderConfig
+	Limits Limits
+	// RefreshInterval is the time between two looks at the topic: new partitions, its identity. Default 30 s.
+	RefreshInterval time.Duration
+	// Patience is how long brokers may be unreachable, or the topic missing, before the pipeline gives up. Default 1 min.
+	// Once reading, it waits for brokers as long as it takes.
+	Patience time.Duration
+	// FetchBytes bounds one fetch from one broker, and so the memory for records that wait. Default 16 MiB.
+	FetchBytes int32
+	// Client are further options of the Kafka client, for example a dialer.
+	Client []kgo.Opt
+}
+
+// check validates the configuration and fills in the defaults.
+func (cfg *KafkaConfig) check() error {
+	switch {
+	case len(cfg.Brokers) == 0:
+		return fmt.Errorf("%w: no brokers; give at least one host:port", ErrConfig)
+	case cfg.Topic == "":
+		return fmt.Errorf("%w: no topic", ErrConfig)
+	case cfg.Start == "":
+		cfg.Start = Earliest
+	case cfg.Start != Earliest && cfg.Start != Latest:
+		return fmt.Errorf("%w: start %q is unknown; use %q or %q", ErrConfig, cfg.Start, Earliest, Latest)
+	}
+	if cfg.RefreshInterval <= 0 {
+		cfg.RefreshInterval = 30 * time.Second
+	}
+	if cfg.Patience <= 0 {
+		cfg.Patience = time.Minute
+	}
+	if cfg.FetchBytes <= 0 {
+		cfg.FetchBytes = 16 << 20
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	return nil
+}
+
+// options gives the options that all clients of the pipeline share.
+func (cfg *KafkaConfig) options(env Env) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Brokers...),
+		kgo.ClientID("calve"),
+		kgo.WithLogger(clientLog{env.Log.With("topic", cfg.Topic)}),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
+	}
+	var m sasl.Mechanism
+	switch cfg.SASL.Mechanism {
+	case "":
+		return append(opts, cfg.Client...), nil
+	case "PLAIN":
+		m = plain.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsMechanism()
+	case "SCRAM-SHA-256":
+		m = scram.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		m = scram.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsSha512Mechanism()
+	default:
+		return nil, fmt.Errorf("%w: SASL mechanism %q is unknown; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", ErrConfig, cfg.SASL.Mechanism)
+	}
+	return append(append(opts, kgo.SASL(m)), cfg.Client...), nil
+}
+
+// RunKafka reads a topic into a table until ctx ends; then it writes and commits what it has read and returns nil. Any
+// other end is an error, after which nothing is lost: open the table again and call RunKafka again.
+//
+// Errors to tell apart: ErrSourceChanged, ErrLogTruncated, ErrNoTopic, ErrDeadLettersFull and ErrConfig need a person;
+// engine.ErrFenced means that another process took over; others may pass by themselves.
+func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter, env Env, events Events) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	cfg.Decode.Schema = table.Schema()
+	dec, err := NewDecoder(cfg.Decode)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	opts, err := cfg.options(env)
+	if err != nil {
+		return err
+	}
+	admin, err := kgo.NewClient(opts...)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	defer admin.Close()
+	c := &cluster{cfg: cfg, admin: kadm.NewClient(admin), env: env, events: events}
+
+	stored, found, err := storedPosition(ctx, table)
+	if err != nil {
+		return err
+	}
+	pos, err := c.begin(ctx, stored, found)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	if events.Started != nil {
+		events.Started(pos.offsets())
+	}
+	src, err := newKafkaSource(c, opts, dec, pos)
+	if err != nil {
+		return err
+	}
+	defer src.client.Close()
+	return pump(ctx, src.run, &committer{
+		table: table, dead: dead, env: env, events: events, limits: cfg.Limits,
+		progress:  func() Progress { return Progress{Properties: src.done.properties()} },
+		positions: src.done.offsets,
+		// A pipeline that begins at the end of the log has a position to keep before it has rows.
+		pending: cfg.Start == Latest && !maps.Equal(pos.properties(), stored.properties()),
+	})
+}
+
+// stopped turns an error into nil when it only says that ctx has ended.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		return nil
+	}
+	return err
+}
+
+// storedPosition gives the position in the table's last snapshot of this job.
+func storedPosition(ctx context.Context, table Table) (position, bool, error) {
+	p, ok, err := table.LastProgress(ctx)
+	if err != nil || !ok {
+		return position{}, false, err
+	}
+	return parsePosition(p.Properties)
+}
+
+// clientLog passes the Kafka client's log on.
+type clientLog struct{ log *slog.Logger }
+
+// Level implements kgo.Logger.
+func (l clientLog) Level() kgo.LogLevel {
+	ctx := context.Background()
+	switch {
+	case l.log.Enabled(ctx, slog.LevelDebug):
+		return kgo.LogLevelDebug
+	case l.log.Enabled(ctx, slog.LevelInfo):
+		return kgo.LogLevelInfo
+	case l.log.Enabled(ctx, slog.LevelWarn):
+		return kgo.LogLevelWarn
+	}
+	return kgo.LogLevelError
+}
+
+// Log implements kgo.Logger. What the client calls information (each broker it talks to) is detail here.
+func (l clientLog) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	switch level {
+	case kgo.LogLevelError, kgo.LogLevelWarn:
+		to = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), to, "kafka: "+msg, keyvals...)
+}

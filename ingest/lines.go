@@ -1,0 +1,235 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+)
+
+// LinesConfig describes a run over JSON lines.
+type LinesConfig struct {
+	// Name identifies the input: as the topic of records and dead letters, and when a run is resumed. Default "stdin".
+	Name string
+	// Resume goes on behind the lines that the last snapshot of this job holds, after checking that the input begins
+	// with the very same bytes. Without it every run starts at the first line.
+	Resume bool
+	// Decode says how lines become rows; its Schema is taken from the table.
+	Decode DecoderConfig
+	Limits Limits
+}
+
+// LinesResult counts what a run did.
+type LinesResult struct {
+	Lines    int64 `json:"lines"` // lines read by this run, without blank ones
+	Rows     int64 `json:"rows"`
+	Rejected int64 `json:"rejected"`
+	Bytes    int64 `json:"bytes"`
+	Snapshot int64 `json:"snapshot"` // the last one published; 0: none
+}
+
+// RunLines reads JSON lines into a table until the input or ctx ends, and commits what it has read. The result counts
+// what was committed, also when there is an error. Blank lines are skipped; a last line needs no newline.
+//
+// When ctx ends while the input blocks, RunLines returns at once; the goroutine that reads ends with that read.
+func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, dead DeadLetter, env Env, events Events) (LinesResult, error) {
+	if cfg.Name == "" {
+		cfg.Name = "stdin"
+	}
+	if cfg.Decode.MaxRecordBytes <= 0 {
+		cfg.Decode.MaxRecordBytes = defaultRecordBytes
+	}
+	cfg.Decode.Schema = table.Schema()
+	dec, err := NewDecoder(cfg.Decode)
+	if err != nil {
+		return LinesResult{}, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	s := &lineSource{name: cfg.Name, input: r, batch: batcher{dec: dec}, maxLine: cfg.Decode.MaxRecordBytes}
+	if cfg.Resume {
+		if err := s.resumeFrom(ctx, table); err != nil {
+			return LinesResult{}, err
+		}
+	}
+	if events.Started != nil {
+		events.Started(nil)
+	}
+	c := &committer{table: table, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
+		progress: func() Progress { return Progress{Properties: s.done.properties(cfg.Name)} }}
+	err = pump(ctx, s.run, c)
+	return LinesResult{Lines: c.total.Records, Rows: c.total.Rows, Rejected: c.total.Rejected, Bytes: c.total.Bytes, Snapshot: c.total.Snapshot}, err
+}
+
+// linePosition is how far an input was read.
+type linePosition struct {
+	lines, bytes      int64
+	sum               uint32 // CRC-32C of the bytes
+	records, rejected int64
+}
+
+func (p linePosition) properties(name string) map[string]string {
+	return map[string]string{PropKind: kindLines, PropTopic: name,
+		PropLine: strconv.FormatInt(p.lines, 10), PropBytes: strconv.FormatInt(p.bytes, 10),
+		PropChecksum: fmt.Sprintf("%08x", p.sum),
+		PropRecords:  strconv.FormatInt(p.records, 10), PropRejected: strconv.FormatInt(p.rejected, 10)}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// lineSource cuts an input into lines.
+type lineSource struct {
+	name    string
+	input   io.Reader
+	batch   batcher
+	maxLine int
+
+	read linePosition // decoded: owned by the source's goroutine
+	done linePosition // written: owned by the committer's goroutine
+
+	sum     uint32 // of all bytes, also those of a line whose end is not read yet
+	partial []byte // beginning of that line
+	cut     int    // bytes of that line that were not kept, as it is too long
+	length  int64  // of that line so far
+}
+
+// resumeFrom skips what the last snapshot holds.
+func (s *lineSource) resumeFrom(ctx context.Context, table Table) error {
+	p, ok, err := table.LastProgress(ctx)
+	if err != nil || !ok || p.Properties[PropKind] == "" {
+		return err
+	}
+	if kind, name := p.Properties[PropKind], p.Properties[PropTopic]; kind != kindLines || name != s.name {
+		return fmt.Errorf("%w: the last snapshot of this job holds the position of %s %q, not of lines %q; use another job name or do not resume",
+			ErrSourceChanged, kind, name, s.name)
+	}
+	var pos linePosition
+	for _, f := range []struct {
+		key string
+		to  *int64
+	}{{PropLine, &pos.lines}, {PropBytes, &pos.bytes}, {PropRecords, &pos.records}, {PropRejected, &pos.rejected}} {
+		if *f.to, err = parseCount(p.Properties, f.key); err != nil {
+			return err
+		}
+	}
+	sum := crc32.New(castagnoli)
+	n, err := io.CopyN(sum, s.input, pos.bytes)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("skip %d bytes of %s: %w", pos.bytes, s.name, err)
+	}
+	if pos.sum = sum.Sum32(); n != pos.bytes || fmt.Sprintf("%08x", pos.sum) != p.Properties[PropChecksum] {
+		return fmt.Errorf("%w: input %q does not begin with the %d lines (%d bytes) that were read before; give the same input, or do not resume",
+			ErrSourceChanged, s.name, pos.lines, pos.bytes)
+	}
+	s.read, s.done, s.sum = pos, pos, pos.sum
+	return nil
+}
+
+// chunk is a piece of the input, or how it ended.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+const chunkBytes = 256 << 10
+
+// readChunks reads ahead until the input ends. It may block in Read, so nothing waits for it.
+func readChunks(ctx context.Context, r io.Reader, out chan<- chunk) {
+	for {
+		buf := make([]byte, chunkBytes)
+		n, err := r.Read(buf)
+		select {
+		case out <- chunk{buf[:n], err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// run is the source's goroutine.
+func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
+	s.batch.out = out
+	chunks := make(chan chunk, 1)
+	go readChunks(ctx, s.input, chunks)
+	for {
+		var c chunk
+		select {
+		case c = <-chunks:
+		case <-ctx.Done():
+			return nil
+		}
+		s.split(ctx, c.data)
+		if c.err == io.EOF && s.length > 0 {
+			s.line(ctx, nil)
+		}
+		if !s.batch.empty() {
+			// With nothing more at hand, hand over what there is: the next read may block for long.
+			s.batch.emit(ctx, c.err != nil || len(chunks) == 0, -1, s.advance)
+		}
+		switch {
+		case c.err == io.EOF:
+			return nil
+		case c.err != nil:
+			return fmt.Errorf("read %s after line %d: %w", s.name, s.read.lines, c.err)
+		}
+	}
+}
+
+// split decodes the lines that end in data and keeps what follows the last.
+func (s *lineSource) split(ctx context.Context, data []byte) {
+	for len(data) > 0 {
+		n := bytes.IndexByte(data, '\n')
+		piece := data[:n+1]
+		if n < 0 {
+			piece = data
+		}
+		data = data[len(piece):]
+		s.sum = crc32.Update(s.sum, castagnoli, piece)
+		s.length += int64(len(piece))
+		if n >= 0 {
+			s.line(ctx, piece)
+			continue
+		}
+		// One byte more than allowed is kept, so that the decoder sees that it is too long.
+		keep := max(0, min(len(piece), s.maxLine+1-len(s.partial)))
+		s.partial = append(s.partial, piece[:keep]...)
+		s.cut += len(piece) - keep
+	}
+}
+
+// line decodes the line that ends with rest.
+func (s *lineSource) line(ctx context.Context, rest []byte) {
+	value := rest
+	if len(s.partial) > 0 {
+		keep := max(0, min(len(rest), s.maxLine+2-len(s.partial)))
+		value = append(s.partial, rest[:keep]...)
+		s.cut += len(rest) - keep
+	}
+	s.read.lines++
+	s.read.bytes += s.length
+	s.read.sum = s.sum
+	if value = bytes.TrimSpace(value); len(value) > 0 {
+		s.batch.add(&Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut})
+	}
+	s.partial, s.cut, s.length = s.partial[:0], 0, 0
+	if cap(s.partial) > chunkBytes {
+		s.partial = nil
+	}
+	if s.batch.full() {
+		s.batch.emit(ctx, true, -1, s.advance)
+	}
+}
+
+// advance gives the function that moves the committed position to where reading is now.
+func (s *lineSource) advance() func() {
+	read, tally := s.read, s.batch.tally
+	return func() {
+		records, rejected := s.done.records+tally.Records, s.done.rejected+tally.Rejected
+		s.done = read
+		s.done.records, s.done.rejected = records, rejected
+	}
+}

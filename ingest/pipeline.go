@@ -1,0 +1,302 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// Table is what a pipeline writes to: *engine.Table. Commit publishes everything written together with the progress in
+// one atomic snapshot (nil when there is nothing to publish); LastProgress gives the progress of the last one.
+type Table interface {
+	Schema() *schema.Schema
+	Write(ctx context.Context, b schema.Batch) error
+	Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error)
+	LastProgress(ctx context.Context) (Progress, bool, error)
+}
+
+// Limits say when a pipeline commits: when the first of them is reached. Zero values mean the defaults.
+type Limits struct {
+	// CommitInterval is the longest time a written row waits for its commit. Default 1 s.
+	CommitInterval time.Duration
+	// CommitRows and CommitBytes (of records read) start a commit earlier. Defaults 4,000,000 rows and 1 GiB.
+	CommitRows  int64
+	CommitBytes int64
+	// StopTimeout bounds the last flush and commit after the context has ended. Default 30 s.
+	StopTimeout time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.CommitInterval <= 0 {
+		l.CommitInterval = time.Second
+	}
+	if l.CommitRows <= 0 {
+		l.CommitRows = 4_000_000
+	}
+	if l.CommitBytes <= 0 {
+		l.CommitBytes = 1 << 30
+	}
+	if l.StopTimeout <= 0 {
+		l.StopTimeout = 30 * time.Second
+	}
+	return l
+}
+
+// Events are called on what happens in a pipeline; nil functions are skipped. They run on the pipeline's goroutines and
+// must return quickly.
+type Events struct {
+	// Started: reading begins at these positions (the next offset of each partition; nil for lines).
+	Started func(positions map[int32]int64)
+	// Partitions: the topic has new partitions, read from their beginning.
+	Partitions func(positions map[int32]int64)
+	// Committed: what was read since the last call is published.
+	Committed func(Committed)
+	// Rejected: a record goes to the dead letters.
+	Rejected func(Letter)
+	// Retrying: an operation failed and is tried again after the wait.
+	Retrying func(what string, err error, wait time.Duration)
+}
+
+// Committed tells about one commit of a pipeline.
+type Committed struct {
+	Snapshot   int64 // 0: there was nothing to publish
+	Records    int64 // read; Records = rows made from one record each + Tombstones skipped + Rejected
+	Rows       int64
+	Bytes      int64
+	Rejected   int64
+	Tombstones int64 // records without value that said nothing new
+	// Lag is the number of records in the log that are not read yet, as the broker last told; -1: unknown.
+	Lag       int64
+	Positions map[int32]int64 // the next offset of each partition; nil for lines
+	Took      time.Duration   // by Commit
+}
+
+// unit is what the source hands to the committer in one step.
+type unit struct {
+	batch   schema.Batch
+	rejects []Letter
+	tally   Committed
+	// advance moves the position past the unit's records; the committer calls it when the batch is written.
+	advance func()
+}
+
+// committer owns everything between a unit and the snapshot. All of it runs on one goroutine.
+type committer struct {
+	table  Table
+	dead   DeadLetter
+	env    Env
+	events Events
+	limits Limits
+	// progress gives the position as advanced so far.
+	progress  func() Progress
+	positions func() map[int32]int64
+
+	tally   Committed // since the last commit
+	total   Committed // of the run
+	pending bool
+}
+
+// idleInterval is how long a position may wait that moved without a record (over the markers of transactions). It must
+// be kept, or retention could overtake it; but it is not worth a snapshot a second.
+const idleInterval = 30 * time.Second
+
+// run takes units until the channel is closed, then commits the rest.
+func (c *committer) run(ctx context.Context, units <-chan unit) error {
+	if err := c.commit(ctx); err != nil {
+		return err
+	}
+	var tick, idle <-chan time.Time
+	for {
+		select {
+		case u, ok := <-units:
+			if !ok {
+				return c.commit(ctx)
+			}
+			if err := c.take(ctx, u); err != nil {
+				return err
+			}
+			if u.tally.Records == 0 && idle == nil {
+				idle = c.env.After(idleInterval)
+			}
+			if u.tally.Records > 0 && tick == nil {
+				tick = c.env.After(c.limits.CommitInterval)
+			}
+			if c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
+				continue
+			}
+		case <-tick:
+		case <-idle:
+		}
+		tick, idle = nil, nil
+		if err := c.commit(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// take writes a unit to the table. The order matters: the position moves only when the rows are in the table's buffer
+// and the rejected records are with the dead letters, for the next commit publishes it.
+func (c *committer) take(ctx context.Context, u unit) error {
+	if u.batch.Rec != nil {
+		if err := c.table.Write(ctx, u.batch); err != nil {
+			return fmt.Errorf("write %d rows: %w", u.batch.Len(), err)
+		}
+	}
+	for i := range u.rejects {
+		if c.events.Rejected != nil {
+			c.events.Rejected(u.rejects[i])
+		}
+		if err := c.dead.Add(ctx, u.rejects[i]); err != nil {
+			return err
+		}
+	}
+	u.advance()
+	c.tally.add(u.tally)
+	c.pending = true
+	return nil
+}
+
+// commit publishes what was taken. Rejected records are durable before a snapshot says that their offsets are passed.
+func (c *committer) commit(ctx context.Context) error {
+	if !c.pending {
+		return nil
+	}
+	if err := c.dead.Flush(ctx); err != nil {
+		return err
+	}
+	start := c.env.Now()
+	snap, err := c.table.Commit(ctx, c.progress())
+	if err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	t := c.tally
+	t.Took = c.env.Now().Sub(start)
+	if snap != nil {
+		t.Snapshot = snap.ID
+	}
+	if c.positions != nil {
+		t.Positions = c.positions()
+	}
+	c.total.add(t)
+	c.tally, c.pending = Committed{}, false
+	if c.events.Committed != nil {
+		c.events.Committed(t)
+	}
+	return nil
+}
+
+// add sums the counts and keeps the newest of the rest.
+func (c *Committed) add(o Committed) {
+	c.Records += o.Records
+	c.Rows += o.Rows
+	c.Bytes += o.Bytes
+	c.Rejected += o.Rejected
+	c.Tombstones += o.Tombstones
+	c.Lag = o.Lag
+	if o.Snapshot != 0 {
+		c.Snapshot = o.Snapshot
+	}
+}
+
+// source reads records and emits units until ctx ends (then it returns nil), its input ends (nil), or it cannot go on.
+type source func(ctx context.Context, out chan<- unit) error
+
+// pump runs a source and the committer until the source ends or either fails. When ctx ends the source stops, and what
+// it has emitted is still written and committed, within the stop timeout.
+func pump(ctx context.Context, src source, c *committer) error {
+	// One unit may wait while another is written: decoding and writing overlap, and memory stays bounded.
+	units := make(chan unit, 1)
+	srcCtx, stopSource := context.WithCancel(ctx)
+	defer stopSource()
+	work, release := graceful(ctx, c.limits.StopTimeout, c.env)
+	defer release()
+
+	var srcErr error
+	go func() {
+		defer close(units)
+		srcErr = src(srcCtx, units)
+	}()
+	err := c.run(work, units)
+	stopSource()
+	for range units { // the channel is closed when the source has ended
+	}
+	if err != nil {
+		return errors.Join(err, srcErr)
+	}
+	return srcErr
+}
+
+// graceful gives a context that ends a while after its parent.
+func graceful(parent context.Context, after time.Duration, env Env) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-parent.Done():
+		case <-done:
+			return
+		}
+		select {
+		case <-env.After(after):
+			cancel(fmt.Errorf("stopping took longer than the stop timeout of %s", after))
+		case <-done:
+		}
+	}()
+	return ctx, func() { close(done); cancel(nil) }
+}
+
+// batcher gathers records into units on the source's side.
+type batcher struct {
+	dec     Decoder
+	out     chan<- unit
+	rejects []Letter
+	kept    int // bytes of the rejects
+	tally   Committed
+}
+
+// maxKept bounds the memory of rejected records that wait for the committer.
+const maxKept = 8 << 20
+
+// add decodes one record, or keeps it with the reason for the dead letters.
+func (b *batcher) add(r *Record) {
+	b.tally.Records++
+	b.tally.Bytes += int64(len(r.Key) + len(r.Value))
+	before := b.dec.Rows()
+	err := b.dec.Decode(r)
+	rows := int64(b.dec.Rows() - before)
+	b.tally.Rows += rows
+	switch {
+	case err != nil:
+		l := newLetter(r, err)
+		b.rejects = append(b.rejects, l)
+		b.kept += len(l.Key) + len(l.Raw)
+		b.tally.Rejected++
+	case rows == 0:
+		b.tally.Tombstones++
+	}
+}
+
+// full reports whether the unit should be emitted even if that means to wait.
+func (b *batcher) full() bool { return b.dec.Full() || b.kept >= maxKept }
+
+func (b *batcher) empty() bool { return b.tally.Records == 0 }
+
+// emit hands the unit over. With wait unset it does so only if the committer has room, and reports whether it did.
+func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func() func()) bool {
+	if !wait && len(b.out) == cap(b.out) { // only this goroutine sends, so room that is there stays
+		return false
+	}
+	b.tally.Lag = lag
+	u := unit{batch: b.dec.Take(), rejects: b.rejects, tally: b.tally, advance: advance()}
+	b.rejects, b.kept, b.tally = nil, 0, Committed{}
+	select {
+	case b.out <- u:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
