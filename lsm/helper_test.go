@@ -124,7 +124,7 @@ func randBytes(r *rand.Rand, t schema.Type, alphabet string) []byte {
 	if t.Root == schema.Binary || t.Root == schema.VarBinary {
 		runes = nil
 	}
-	var b []byte
+	b := []byte{}
 	if t.Length > 100 && r.IntN(2) == 0 {
 		b = append(b, "common-prefix-"[:r.IntN(15)]...)
 	}
