@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -43,7 +44,8 @@ type WriterConfig struct {
 	RowGroupRows int
 	// Parallel is how many goroutines encode the columns of a Write. At 1 and below the caller does it alone.
 	Parallel int
-	// Stats gives the statistics mode of a table column. nil is truncate(16) for all.
+	// Stats gives the statistics mode of a table column. nil is truncate(16) for all. Key columns of thin files have
+	// truncate(128) whatever it says.
 	Stats func(column string) schema.StatsMode
 }
 
@@ -112,9 +114,12 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	if cfg.Keyed {
 		out.keys = cfg.Schema.KeyColumns()
 	}
-	for _, f := range cfg.Schema.Fields {
+	for i, f := range cfg.Schema.Fields {
 		m := defaultStats
-		if cfg.Stats != nil {
+		switch {
+		case cfg.Thin && slices.Contains(out.keys, i):
+			m = keyStats // they stand in for the key columns
+		case cfg.Stats != nil:
 			m = cfg.Stats(f.Name)
 		}
 		out.mode = append(out.mode, m)
