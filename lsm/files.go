@@ -167,8 +167,8 @@ func (f Files) dataFile(name string, level int, src manifest.FileSource, info da
 // valueStats fills in the statistics of the columns whose mode is not none (§9).
 func (f Files) valueStats(d *manifest.DataFile, all []datafile.ColumnStats) error {
 	var cols []int
-	for i, c := range f.Schema.Fields {
-		if !f.Options.StatsDense || f.Options.Stats(c.Name, d.Level) != schema.StatsNone {
+	for i := range f.Schema.Fields {
+		if !f.Options.StatsDense || all[i].Nulls >= 0 { // the writer knows better than the option: keys of thin files
 			cols = append(cols, i)
 		}
 	}
