@@ -18,6 +18,11 @@ func TestMem(t *testing.T) {
 	storagetest.Run(t, func(*testing.T) storage.Store { return storage.NewMem() })
 }
 
+// TestPlainStore runs the suite on a store that offers nothing beyond Store, as one from outside may.
+func TestPlainStore(t *testing.T) {
+	storagetest.Run(t, func(*testing.T) storage.Store { return struct{ storage.Store }{storage.NewMem()} })
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

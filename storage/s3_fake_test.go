@@ -22,19 +22,26 @@ import (
 // fakeS3 is as much of an S3 server as the store asks of one, in this process, so that requests can be counted and
 // made to fail. What a real server does is tested against one under the build tag interop.
 type fakeS3 struct {
-	t      *testing.T
-	url    string
-	mu     sync.Mutex
-	keys   map[string][]byte
-	parts  map[string]map[int][]byte // by upload id
-	nextID int
-	log    []string
-	// before sees a request first, without the lock; when it returns true it has answered.
-	before func(w http.ResponseWriter, r *http.Request) bool
-	// after runs when a request has had its effect; when it returns true it has answered.
-	after            func(w http.ResponseWriter, r *http.Request) bool
+	t                *testing.T
+	url              string
+	mu               sync.Mutex
+	keys             map[string][]byte
+	parts            map[string]map[int][]byte // by upload id
+	nextID           int
+	log              []string
+	before, after    hook
 	ignoreConditions bool
 	ignoreRanges     bool
+}
+
+// hook is something that happens to a request. When it returns true it has answered.
+type hook func(w http.ResponseWriter, r *http.Request) bool
+
+// arm sets what happens to requests before they have their effect, and after it instead of the answer; nil for nothing.
+func (f *fakeS3) arm(before, after hook) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
 }
 
 func newFakeS3(t *testing.T) *fakeS3 {
@@ -77,15 +84,16 @@ func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.log = append(f.log, describe(r))
+	before, after := f.before, f.after
 	f.mu.Unlock()
-	if f.before != nil && f.before(w, r) {
+	if before != nil && before(w, r) {
 		return
 	}
 	answer := httptest.NewRecorder()
 	f.mu.Lock()
 	f.serve(answer, r, body)
 	f.mu.Unlock()
-	if f.after != nil && f.after(w, r) {
+	if after != nil && after(w, r) {
 		return
 	}
 	for k, v := range answer.Header() {

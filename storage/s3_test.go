@@ -110,18 +110,15 @@ func TestS3Probe(t *testing.T) {
 	for _, err := range s.List(t.Context(), "") {
 		must(t, err)
 	}
-	f.before = func(w http.ResponseWriter, r *http.Request) bool {
+	f.arm(func(w http.ResponseWriter, r *http.Request) bool {
 		refuse(w, http.StatusForbidden, "AccessDenied")
 		return true
-	}
+	}, nil)
 	_, err = storage.OpenURL(t.Context(), "s3://bucket/w", f.options())
 	if err == nil || errors.Is(err, storage.ErrUnsafe) || !strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("a server that refuses: %v", err)
 	}
 }
-
-// hook is something that happens to a request in place of, or after, what it asks for.
-type hook func(w http.ResponseWriter, r *http.Request) bool
 
 // times makes a hook that answers the first n requests of a method.
 func times(n int64, method string, answer func(http.ResponseWriter)) func() hook {
@@ -165,13 +162,14 @@ func TestS3WriteOutcomes(t *testing.T) {
 		{name: "refused", before: times(always, put, status(403, "AccessDenied")), err: refused},
 	} {
 		arm := func() {
-			f.before, f.after = nil, nil
+			var before, after hook
 			if c.before != nil {
-				f.before = c.before()
+				before = c.before()
 			}
 			if c.after != nil {
-				f.after = c.after()
+				after = c.after()
 			}
+			f.arm(before, after)
 		}
 		arm()
 		err := s.PutIfAbsent(t.Context(), fmt.Sprintf("put-%d", i), []byte("mine"))
@@ -197,13 +195,13 @@ func TestS3UploadOutcomes(t *testing.T) {
 	f := newFakeS3(t)
 	s := f.open("w")
 	var puts atomic.Int64
-	f.before = func(w http.ResponseWriter, r *http.Request) bool {
+	f.arm(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && puts.Add(1) == 2 {
 			refuse(w, http.StatusInsufficientStorage, "QuotaExceeded")
 			return true
 		}
 		return false
-	}
+	}, nil)
 	u, err := s.Create(t.Context(), "u")
 	must(t, err)
 	var werr error
@@ -260,9 +258,9 @@ func TestS3BrokenBodies(t *testing.T) {
 	broken := func(n int64) {
 		cut := breakOff(data)
 		var seen atomic.Int64
-		f.before = func(w http.ResponseWriter, r *http.Request) bool {
+		f.arm(func(w http.ResponseWriter, r *http.Request) bool {
 			return r.Method == http.MethodGet && seen.Add(1) <= n && cut(w, r)
-		}
+		}, nil)
 		f.take()
 	}
 	broken(2)
