@@ -177,6 +177,9 @@ func (w *manifestWriter) write(ctx context.Context, entries []entry) (iceberg.Ma
 // writeList makes the snapshot's manifest list. It gives its location and the list as a reader gets it.
 func (w *manifestWriter) writeList(ctx context.Context, parent *int64, sequence int64, list []iceberg.ManifestFile) (string, []iceberg.ManifestFile, error) {
 	var buf bytes.Buffer
+	for i, m := range list {
+		list[i] = withEmptyBounds(m)
+	}
 	if err := iceberg.WriteManifestList(formatVersion, &buf, w.snapshot, parent, &sequence, 0, list); err != nil {
 		return "", nil, fmt.Errorf("encode manifest list: %w", err)
 	}
@@ -188,4 +191,25 @@ func (w *manifestWriter) writeList(ctx context.Context, parent *int64, sequence 
 	w.written = append(w.written, name)
 	loc, err := w.files.write(ctx, name, buf.Bytes())
 	return loc, stored, err
+}
+
+// withEmptyBounds mends how iceberg-go v0.7.0 summarizes partitions whose lowest or highest value is the empty string:
+// it has a nil slice for the bound and writes it as "no bound", from which readers (PyIceberg 0.12.0) conclude that the
+// manifest holds nothing but nulls.
+func withEmptyBounds(m iceberg.ManifestFile) iceberg.ManifestFile {
+	parts, wrong := m.Partitions(), false
+	for i := range parts {
+		for _, bound := range []**[]byte{&parts[i].LowerBound, &parts[i].UpperBound} {
+			if *bound != nil && **bound == nil {
+				*bound, wrong = &[]byte{}, true
+			}
+		}
+	}
+	if !wrong {
+		return m
+	}
+	return iceberg.NewManifestFile(m.Version(), m.FilePath(), m.Length(), m.PartitionSpecID(), m.SnapshotID()).
+		Content(m.ManifestContent()).SequenceNum(m.SequenceNum(), m.MinSequenceNum()).
+		AddedFiles(m.AddedDataFiles()).ExistingFiles(m.ExistingDataFiles()).DeletedFiles(m.DeletedDataFiles()).
+		AddedRows(m.AddedRows()).ExistingRows(m.ExistingRows()).DeletedRows(m.DeletedRows()).Partitions(parts).Build()
 }
