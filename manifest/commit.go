@@ -38,7 +38,7 @@ const (
 	// each is somebody's success.
 	maxFailures = 10
 	minWait     = 10 * time.Millisecond
-	maxWait     = 10 * time.Second        // after failures
+	maxWait     = 10 * time.Second       // after failures
 	maxRaceWait = 200 * time.Millisecond // after lost races
 )
 

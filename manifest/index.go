@@ -232,7 +232,9 @@ func (x *index) remove(p placed) {
 }
 
 // run is the sorted run of a file.
-func (id fileID) run() runID { return runID{partition: id.partition, bucket: id.bucket, level: id.level} }
+func (id fileID) run() runID {
+	return runID{partition: id.partition, bucket: id.bucket, level: id.level}
+}
 
 // place finds where a range that begins at key belongs.
 func place(run []keyRange, key string) int {

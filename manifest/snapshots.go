@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,8 +130,11 @@ func (t *Table) Snapshot(ctx context.Context, id int64) (*Snapshot, error) {
 
 // expired tells for a snapshot that was not found whether it has been there.
 func (t *Table) expired(ctx context.Context, id int64) (bool, error) {
-	if id < 1 {
-		return false, nil
+	t.mu.Lock()
+	seen := t.known != nil && t.known.ID >= id
+	t.mu.Unlock()
+	if id < 1 || seen {
+		return seen, nil
 	}
 	if id > 1 {
 		if ok, err := t.exists(ctx, snapshotName(id-1)); err != nil || ok {
@@ -261,16 +265,34 @@ func (t *Table) snapshotIDs(ctx context.Context) iter.Seq2[int64, error] {
 	}
 }
 
-// listSnapshots finds the lowest and the highest snapshot id by listing, 0 when there are none.
+// listSnapshots finds the earliest and the latest snapshot id by listing, 0 when there are none. Ids are contiguous;
+// a power cut can bring deleted files back below the earliest, so what lies below a gap does not count.
 func (t *Table) listSnapshots(ctx context.Context) (first, last int64, err error) {
+	ids, err := t.sortedIDs(ctx)
+	if err != nil || len(ids) == 0 {
+		return 0, 0, err
+	}
+	return contiguous(ids), ids[len(ids)-1], nil
+}
+
+// sortedIDs lists the ids of all snapshot files in ascending order.
+func (t *Table) sortedIDs(ctx context.Context) ([]int64, error) {
+	var ids []int64
 	for id, err := range t.snapshotIDs(ctx) {
 		if err != nil {
-			return 0, 0, err
+			return nil, err
 		}
-		if first == 0 || id < first {
-			first = id
-		}
-		last = max(last, id)
+		ids = append(ids, id)
 	}
-	return first, last, nil
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// contiguous gives the first id of the unbroken run that ends with the last.
+func contiguous(ids []int64) int64 {
+	at := len(ids) - 1
+	for at > 0 && ids[at-1] == ids[at]-1 {
+		at--
+	}
+	return ids[at]
 }

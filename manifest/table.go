@@ -39,15 +39,17 @@ type Table struct {
 	// Held by Commit and by Expire. Channels, so that waiting ends with the context.
 	commits, expiry chan struct{}
 
-	mu        sync.Mutex
-	schemas   map[int64]*schema.Schema
-	newest    int64     // highest schema id seen, -1: none yet
-	known     *Snapshot // newest snapshot seen, nil: none yet
+	mu      sync.Mutex
+	schemas map[int64]*schema.Schema
+	newest  int64     // highest schema id seen, -1: none yet
+	known   *Snapshot // newest snapshot seen, nil: none yet
 
 	// Owned by the holder of commits.
 	head      *head               // what the last commit left behind, nil: to be read
 	undecided *Snapshot           // what a commit may have published without learning so, nil: nothing
-	frozen    map[string]struct{} // manifests that must not be rewritten, because they hold more than Entry can
+	frozen    map[string]struct{} // ` manifests that must not be rewritten, because they hold more than Entry can
+
+	swept bool // owned by the holder of expiry: snapshots below the earliest were looked for
 }
 
 // Open gives the table whose folder is the root of store. Nothing is read: a missing table shows at first use.

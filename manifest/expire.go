@@ -1,0 +1,475 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Retention says which snapshots stay (paimon-format §16).
+type Retention struct {
+	Min   int           // at least so many of the newest stay, at least 1
+	Max   int           // at most so many stay, whatever their age; 0: no bound
+	Age   time.Duration // younger ones stay
+	Limit int           // at most so many go in one call; 0: no bound
+}
+
+// RetentionOf gives the retention that a table's options ask for.
+func RetentionOf(o schema.Options) Retention {
+	return Retention{Min: o.SnapshotNumRetainedMin, Max: o.SnapshotNumRetainedMax, Age: o.SnapshotTimeRetained, Limit: o.SnapshotExpireLimit}
+}
+
+// Expired says what an expiry did.
+type Expired struct {
+	Snapshots int   // snapshot files deleted
+	Earliest  int64 // the earliest snapshot now
+	DataFiles int   // data and changelog files, with their index files
+	Metadata  int   // manifests, lists and statistics
+}
+
+// deleters is how many files are deleted at the same time.
+const deleters = 16
+
+// Expire deletes the oldest snapshots and every file that nothing names any more. Tags, branches and consumers are
+// honoured: a snapshot that a consumer still wants stays, with all after it, and no file that a tag or a branch names
+// is deleted.
+//
+// The work is proportional to what expires: a data file is deleted when a snapshot up to the new earliest one removed
+// it and that snapshot did not add the same file at another level. What is named goes before what names it: data files,
+// manifests, lists, then the snapshots in ascending order, so that after a failure the next call finds what is left.
+// Index files (hash indexes, deletion vectors) are left to Paimon's cleaner of orphans.
+func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
+	if err := acquire(ctx, t.expiry); err != nil {
+		return Expired{}, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
+	}
+	defer release(t.expiry)
+	done, err := t.expire(ctx, keep, now)
+	if err != nil {
+		return done, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
+	}
+	return done, nil
+}
+
+func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
+	first, last, lost, err := t.span(ctx)
+	if err != nil || last == 0 {
+		return Expired{}, err
+	}
+	end, err := t.expireUntil(ctx, first, last, keep, now)
+	if err != nil {
+		return Expired{}, err
+	}
+	gone := lost
+	for id := first; id < end; id++ {
+		gone = append(gone, id)
+	}
+	done := Expired{Earliest: end}
+	if len(gone) == 0 {
+		return done, nil
+	}
+	x, err := t.planExpiry(ctx, gone, end)
+	if err != nil {
+		return done, err
+	}
+	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
+		return done, err
+	}
+	for _, names := range [][]string{x.unnamed(x.manifests), x.unnamed(x.lists)} {
+		n, err := t.deleteAll(ctx, names)
+		done.Metadata += n
+		if err != nil {
+			return done, err
+		}
+	}
+	for _, id := range gone {
+		if err := t.store.Delete(ctx, snapshotName(id)); err != nil {
+			return done, err
+		}
+		done.Snapshots++
+	}
+	t.putHint(ctx, earliestHint, end)
+	t.swept = true
+	return done, nil
+}
+
+// span gives the earliest and the latest id. The first expiry of a Table lists the folder and also finds snapshots
+// that a power cut brought back below the earliest; later ones go by the hints.
+func (t *Table) span(ctx context.Context) (first, last int64, lost []int64, err error) {
+	if t.swept {
+		earliest, err := t.Earliest(ctx)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		latest, err := t.Latest(ctx)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		return earliest.ID, latest.ID, nil, nil
+	}
+	ids, err := t.sortedIDs(ctx)
+	if err != nil || len(ids) == 0 {
+		return 0, 0, nil, err
+	}
+	first = contiguous(ids)
+	i, _ := slices.BinarySearch(ids, first)
+	return first, ids[len(ids)-1], slices.Clone(ids[:i]), nil
+}
+
+// expireUntil gives the id that becomes the earliest.
+func (t *Table) expireUntil(ctx context.Context, first, last int64, keep Retention, now time.Time) (int64, error) {
+	end := last - int64(max(1, keep.Min)) + 1 // those below may go
+	consumers, err := t.Consumers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, next := range consumers {
+		end = min(end, next)
+	}
+	if keep.Limit > 0 {
+		end = min(end, first+int64(keep.Limit))
+	}
+	must := first // those below must go, whatever their age
+	if keep.Max > 0 {
+		must = max(first, last-int64(max(keep.Max, keep.Min))+1)
+	}
+	young := now.Add(-keep.Age).UnixMilli()
+	for id := must; id < end; id++ {
+		s, err := t.readSnapshot(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		if s.TimeMillis >= young {
+			return id, nil
+		}
+	}
+	return max(first, end), nil
+}
+
+// expiry is a plan: names to delete, each unless something that stays names it.
+type expiry struct {
+	table   *Table
+	schema  *schema.Schema
+	options schema.Options
+
+	files map[string][]string // data file path → its files: itself and its index files
+	dirs  map[string]string   // partition and bucket → folder
+
+	mu        sync.Mutex
+	manifests map[string]struct{} // of what expires
+	lists     map[string]struct{} // of what expires, and statistics
+	stays     map[string]struct{} // metadata files of what stays
+	indexed   bool
+}
+
+// planExpiry reads what the expiring snapshots name and takes off what must stay.
+func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expiry, error) {
+	s, err := t.LatestSchema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name := range s.Options {
+		if strings.HasPrefix(name, "changelog.") && strings.Contains(name, "retained") {
+			return nil, fmt.Errorf("%w: option %s keeps changelogs beyond their snapshots; let Paimon expire this table", ErrUnsupported, name)
+		}
+	}
+	opt, err := s.ParseOptions()
+	if err != nil {
+		return nil, err
+	}
+	x := &expiry{
+		table: t, schema: s, options: opt, files: map[string][]string{}, dirs: map[string]string{},
+		manifests: map[string]struct{}{}, lists: map[string]struct{}{}, stays: map[string]struct{}{},
+	}
+	earliest, err := t.readSnapshot(ctx, end)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.expiring(ctx, gone); err != nil {
+		return nil, err
+	}
+	delta, err := t.Delta(ctx, earliest)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.follow(delta); err != nil {
+		return nil, err
+	}
+	if err := x.staying(ctx, earliest, false); err != nil {
+		return nil, err
+	}
+	tags, err := t.Tags(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range tags {
+		// A file that was removed by a snapshot up to "end" is not live in a later one of the same branch.
+		if err := x.staying(ctx, s, s.ID < end); err != nil {
+			return nil, err
+		}
+	}
+	branches, err := t.branchSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range branches {
+		if err := x.staying(ctx, s, true); err != nil {
+			return nil, err
+		}
+	}
+	if x.indexed {
+		t.env.Log.Info("index files of expired snapshots are left to Paimon's orphan cleaner", "table", t.store.URL(""))
+	}
+	return x, nil
+}
+
+// expiring gathers what the expiring snapshots name, several snapshots at a time. A list that is gone was deleted by
+// an expiry that did not come to its end; what it named went before it.
+func (x *expiry) expiring(ctx context.Context, gone []int64) error {
+	deltas := make([][]Entry, len(gone))
+	changes := make([][]Entry, len(gone))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, id := range gone {
+		g.Go(func() error {
+			s, err := x.table.readSnapshot(gctx, id)
+			if errors.Is(err, storage.ErrNotFound) {
+				return nil // another process expires the same snapshots
+			}
+			if err != nil {
+				return err
+			}
+			x.note(x.lists, s)
+			base, err := ifThere(x.table.readList(gctx, s.BaseManifestList, s.BaseManifestListSize))
+			if err != nil {
+				return err
+			}
+			x.noteMetas(x.manifests, base)
+			if deltas[i], err = x.list(gctx, s, s.DeltaManifestList, s.DeltaManifestListSize); err != nil {
+				return err
+			}
+			if s.ChangelogManifestList != nil {
+				changes[i], err = x.list(gctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range gone {
+		if i > 0 { // what the earliest removed went when it became the earliest
+			if err := x.follow(deltas[i]); err != nil {
+				return err
+			}
+		}
+		for j := range changes[i] {
+			if err := x.condemn(&changes[i][j]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// list reads the entries of one list of an expiring snapshot and notes its manifests.
+func (x *expiry) list(ctx context.Context, s *Snapshot, name string, size *int64) ([]Entry, error) {
+	metas, err := ifThere(x.table.readList(ctx, name, size))
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %d: %w", s.ID, err)
+	}
+	x.noteMetas(x.manifests, metas)
+	var all []Entry
+	for i := range metas {
+		entries, _, err := x.table.readManifest(ctx, &metas[i])
+		if errors.Is(err, storage.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("snapshot %d: %w", s.ID, err)
+		}
+		all = append(all, entries...)
+	}
+	return all, nil
+}
+
+// ifThere turns "not found" into an empty list.
+func ifThere(metas []Meta, err error) ([]Meta, error) {
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	return metas, err
+}
+
+// note remembers the metadata files that a snapshot names itself.
+func (x *expiry) note(set map[string]struct{}, s *Snapshot) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	set[manifestPath(s.BaseManifestList)] = struct{}{}
+	set[manifestPath(s.DeltaManifestList)] = struct{}{}
+	if s.ChangelogManifestList != nil {
+		set[manifestPath(*s.ChangelogManifestList)] = struct{}{}
+	}
+	if s.Statistics != nil {
+		set["statistics/"+*s.Statistics] = struct{}{}
+	}
+	x.indexed = x.indexed || s.IndexManifest != nil
+}
+
+// noteMetas remembers manifests.
+func (x *expiry) noteMetas(set map[string]struct{}, metas []Meta) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range metas {
+		set[manifestPath(metas[i].Name)] = struct{}{}
+	}
+}
+
+// follow takes the changes of one snapshot: what it removes is condemned, what it adds is not, in either order, because
+// a move to another level is a removal and an addition of one file.
+func (x *expiry) follow(delta []Entry) error {
+	for i := range delta {
+		if delta[i].Kind == Remove {
+			if err := x.condemn(&delta[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range delta {
+		if delta[i].Kind == Add {
+			if err := x.pardon(&delta[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// condemn marks a data file for deletion. Files outside of the table's folder are not ours to delete.
+func (x *expiry) condemn(e *Entry) error {
+	if e.File.ExternalPath != nil {
+		return nil
+	}
+	dir, err := x.dir(e)
+	if err != nil {
+		return err
+	}
+	names := []string{dir + "/" + e.File.Name}
+	for _, extra := range e.File.ExtraFiles {
+		names = append(names, dir+"/"+extra)
+	}
+	x.files[names[0]] = names
+	return nil
+}
+
+// pardon takes a data file off the list.
+func (x *expiry) pardon(e *Entry) error {
+	if len(x.files) == 0 || e.File.ExternalPath != nil {
+		return nil
+	}
+	dir, err := x.dir(e)
+	if err == nil {
+		delete(x.files, dir+"/"+e.File.Name)
+	}
+	return err
+}
+
+// dir is DataDir, remembered for each bucket.
+func (x *expiry) dir(e *Entry) (string, error) {
+	key := fmt.Sprintf("%d/%s", e.Bucket, e.Partition)
+	dir, ok := x.dirs[key]
+	if !ok {
+		var err error
+		if dir, err = DataDir(x.schema, x.options, e.Partition, e.Bucket); err != nil {
+			return "", err
+		}
+		x.dirs[key] = dir
+	}
+	return dir, nil
+}
+
+// staying protects what a snapshot names: its metadata, and its live files when they may be among the condemned.
+func (x *expiry) staying(ctx context.Context, s *Snapshot, files bool) error {
+	x.note(x.stays, s)
+	metas, err := x.table.manifests(ctx, s)
+	if err != nil {
+		return err
+	}
+	x.noteMetas(x.stays, metas)
+	if s.ChangelogManifestList != nil {
+		metas, err := x.table.readList(ctx, *s.ChangelogManifestList, s.ChangelogManifestListSize)
+		if err != nil {
+			return fmt.Errorf("snapshot %d: %w", s.ID, err)
+		}
+		x.noteMetas(x.stays, metas)
+	}
+	if !files || len(x.files) == 0 {
+		return nil
+	}
+	var bad error
+	live, err := x.table.Live(ctx, s, func(e *Entry) bool {
+		dir, err := x.dir(e)
+		if err != nil {
+			bad = err
+			return false
+		}
+		_, condemned := x.files[dir+"/"+e.File.Name]
+		return condemned
+	})
+	if err := errors.Join(err, bad); err != nil {
+		return err
+	}
+	changes, err := x.table.Changelog(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, e := range slices.Concat(live, changes) {
+		if err := x.pardon(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// data lists the data files to delete.
+func (x *expiry) data() []string {
+	var names []string
+	for _, n := range x.files {
+		names = append(names, n...)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// unnamed lists the metadata files of a set that nothing names which stays.
+func (x *expiry) unnamed(set map[string]struct{}) []string {
+	var names []string
+	for n := range set {
+		if _, stays := x.stays[n]; !stays {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// deleteAll deletes files, several at a time, and says how many.
+func (t *Table) deleteAll(ctx context.Context, names []string) (int, error) {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(deleters)
+	for _, name := range names {
+		g.Go(func() error { return t.store.Delete(gctx, name) })
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	return len(names), nil
+}
