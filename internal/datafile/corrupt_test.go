@@ -1,0 +1,143 @@
+package datafile
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/calve-io/calve/schema"
+)
+
+// allocLimit is what reading a damaged file of some kilobytes may allocate at most: a few pages.
+const allocLimit = 256 << 20
+
+// readHostile reads a file that may be damaged. The only outcomes are rows and errors; a panic that was caught counts
+// as a failure too, since the checks should have come before it.
+func readHostile(t testing.TB, b []byte, s *schema.Schema, keyed bool) error {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := readFile(b, s, ReadSpec{Schema: s, Cols: allColumns(s), KeyValue: keyed, BatchRows: 512})
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > allocLimit+64*uint64(len(b)) {
+		t.Fatalf("reading %d bytes allocated %d MB (%v)", len(b), n>>20, err)
+	}
+	if err != nil {
+		if strings.Contains(err.Error(), "panic:") {
+			t.Fatal(err)
+		}
+		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnsupported) {
+			t.Fatalf("error is neither ErrCorrupt nor ErrUnsupported: %v", err)
+		}
+		if !strings.Contains(err.Error(), "test.parquet") {
+			t.Fatalf("error does not name the file: %v", err)
+		}
+	}
+	return err
+}
+
+// corpus are valid files, small, of all page forms.
+func corpus(t testing.TB, s *schema.Schema) [][]byte {
+	t.Helper()
+	var out [][]byte
+	for i, c := range []struct {
+		rows  int
+		shape valueShape
+		codec string
+	}{
+		{200, valueShape{nulls: 0.2}, "zstd"}, {200, valueShape{nulls: 0.2, repeats: 5}, "none"},
+		{300, valueShape{repeats: 3}, "snappy"}, {100, valueShape{nulls: 1}, "lz4"}, {50, valueShape{nulls: 0.5}, "none"},
+	} {
+		rows := randomRows(newRand(uint64(i)), s, 0, c.rows, c.shape)
+		b, _ := writeFile(t, WriterConfig{Schema: s, Keyed: true, Compression: c.codec, RowGroupRows: 128}, rows)
+		out = append(out, b)
+	}
+	return out
+}
+
+// TestTruncated cuts files off everywhere.
+func TestTruncated(t *testing.T) {
+	s := allTypes(t)
+	for i, b := range corpus(t, s) {
+		r := newRand(uint64(i))
+		for n := 0; n < len(b); n += 1 + r.IntN(len(b)/200) {
+			if err := readHostile(t, b[:n], s, true); err == nil {
+				t.Fatalf("file %d cut to %d of %d bytes was read", i, n, len(b))
+			}
+		}
+	}
+}
+
+// TestFlipped changes bytes. Values may come out wrong (only zstd and checksums notice), but nothing else may happen.
+func TestFlipped(t *testing.T) {
+	s := allTypes(t)
+	for i, b := range corpus(t, s) {
+		r := newRand(100 + uint64(i))
+		footer := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
+		for range 400 {
+			c := append([]byte(nil), b...)
+			for range 1 + r.IntN(3) {
+				at := r.IntN(len(c))
+				if r.IntN(3) == 0 { // the footer is where lies do most
+					at = footer + r.IntN(len(c)-footer)
+				}
+				c[at] ^= byte(1 << r.IntN(8))
+			}
+			readHostile(t, c, s, true)
+		}
+	}
+}
+
+// TestOverwritten replaces stretches by random bytes, zeros or ones.
+func TestOverwritten(t *testing.T) {
+	s := allTypes(t)
+	for i, b := range corpus(t, s) {
+		r := newRand(200 + uint64(i))
+		for range 150 {
+			c := append([]byte(nil), b...)
+			at := r.IntN(len(c))
+			kind := r.IntN(3)
+			for j := at; j < min(len(c), at+1+r.IntN(40)); j++ {
+				c[j] = [3]byte{byte(r.Uint32()), 0, 0xff}[kind]
+			}
+			readHostile(t, c, s, true)
+		}
+	}
+}
+
+// FuzzRead feeds arbitrary bytes.
+func FuzzRead(f *testing.F) {
+	s := allTypes(f)
+	for _, b := range corpus(f, s) {
+		f.Add(b)
+	}
+	paths, err := filepath.Glob("testdata/paimon/golden.db/*/bucket-0/*.parquet")
+	if err != nil || len(paths) == 0 {
+		f.Fatal(err, paths)
+	}
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	// The names of Paimon's all-types tables, so that those files are read as well.
+	all := *s
+	for i, c := range []string{"INT", "BIGINT", "STRING", "DECIMAL(9, 2)", "DECIMAL(38, 10)", "TIMESTAMP(9)", "BYTES", "BOOLEAN", "TINYINT"} {
+		name := []string{"t_int", "t_big", "t_string", "t_dec9", "t_dec38", "t_ts9", "t_bytes", "t_bool", "t_tiny"}[i]
+		all.Fields = append(all.Fields, schema.Field{ID: 1000 + i, Name: name, Type: mustType(f, c)})
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		readHostile(t, b, &all, false)
+		one := schema.Schema{Fields: all.Fields[len(all.Fields)-9:]}
+		for i := range one.Fields { // one by one: an error in one column hides the others
+			x := schema.Schema{Fields: one.Fields[i : i+1]}
+			readHostile(t, b, &x, i%2 == 0)
+		}
+	})
+}
