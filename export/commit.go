@@ -57,7 +57,8 @@ type build struct {
 	new      *state
 	writer   *manifestWriter
 	meta     *tableMetadata
-	dropped  []table.Snapshot // snapshots of the old version that the new one has not
+	dropped  []table.Snapshot         // snapshots of the old version that the new one has not
+	written  map[int64]*schema.Schema // schemas of the data files in question, by id
 
 	added, existing, deleted []entry
 	absorbed                 map[string]bool // locations of manifests of the old version that are written anew
@@ -67,6 +68,9 @@ type build struct {
 
 func (b *build) publish(ctx context.Context) error {
 	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	if err := b.fileSchemas(ctx); err != nil {
 		return err
 	}
 	list, at := b.old.list, b.old.at
@@ -179,7 +183,7 @@ func (b *build) schemas(ctx context.Context) ([]*schema.Schema, error) {
 func (b *build) snapshot(ctx context.Context) ([]iceberg.ManifestFile, map[string]string, error) {
 	snap := b.plan.snap
 	b.writer.snapshot = snap.ID
-	if err := b.addFiles(ctx); err != nil {
+	if err := b.addFiles(); err != nil {
 		return nil, nil, err
 	}
 	if err := b.rewriteFiles(ctx); err != nil {
@@ -214,26 +218,31 @@ func (b *build) snapshot(ctx context.Context) ([]iceberg.ManifestFile, map[strin
 	return stored, b.reindex(), nil
 }
 
-// addFiles makes entries of the added files.
-func (b *build) addFiles(ctx context.Context) error {
-	v, snap := b.plan.view, b.plan.snap.ID
-	schemas := map[int64]*schema.Schema{}
+// fileSchemas finds the schemas that files were written with, and checks that they can be read with the current one.
+func (b *build) fileSchemas(ctx context.Context) error {
+	b.written = map[int64]*schema.Schema{}
 	for _, id := range slices.Sorted(maps.Keys(b.plan.change.schemas)) {
 		s, err := b.exporter.src.Schema(ctx, id)
 		if err != nil {
 			return fmt.Errorf("schema of an exported file: %w", err)
 		}
-		if err := checkEvolution(s, v.schema); err != nil {
+		if err := checkEvolution(s, b.plan.view.schema); err != nil {
 			return err
 		}
-		schemas[id] = s
+		b.written[id] = s
 	}
+	return nil
+}
+
+// addFiles makes entries of the added files.
+func (b *build) addFiles() error {
+	v, snap := b.plan.view, b.plan.snap.ID
 	types := v.schema.Types(v.schema.PartitionColumns())
 	for loc, en := range b.plan.change.added {
 		if err := v.check(&en, loc); err != nil {
 			return err
 		}
-		df, err := dataFile(&en, loc, b.writer.spec, types, schemas[en.File.SchemaID], v.schema)
+		df, err := dataFile(&en, loc, b.writer.spec, types, b.written[en.File.SchemaID], v.schema)
 		if err != nil {
 			return err
 		}

@@ -108,8 +108,13 @@ func (e *Exporter) earliest(ctx context.Context, p *plan) error {
 func (e *Exporter) dead(p *plan, snapshots []table.Snapshot) map[int64]bool {
 	out := map[int64]bool{}
 	for i := 1; i < len(snapshots); i++ {
-		if s := snapshots[i].Summary; p.first > 0 && s != nil && number(s.Properties[PropChanged]) <= p.first {
-			out[snapshots[i-1].SnapshotID] = true
+		before := snapshots[i-1].SnapshotID
+		changed := before + 1 // unless it is known better
+		if s := snapshots[i].Summary; s != nil {
+			changed = max(changed, number(s.Properties[PropChanged]))
+		}
+		if changed <= p.first {
+			out[before] = true
 		}
 	}
 	return out
