@@ -261,7 +261,7 @@ func decodeZstd(stored []byte, limit int64) ([]byte, error) {
 	if err := h.Decode(stored); err != nil {
 		return nil, fmt.Errorf("zstandard header: %w", err)
 	}
-	size := min(limit, max(blockSize+blockSize/4, 4*int64(len(stored))))
+	size := min(limit, 4096+8*int64(len(stored)))
 	if h.HasFCS {
 		if h.FrameContentSize > uint64(limit) {
 			return nil, fmt.Errorf("zstandard frame of %d bytes claims to hold %d", len(stored), h.FrameContentSize)
@@ -282,6 +282,6 @@ func decodeZstd(stored []byte, limit int64) ([]byte, error) {
 		case size >= limit:
 			return nil, fmt.Errorf("zstandard block of %d bytes holds more than %d: %w", len(stored), limit, err)
 		}
-		size = min(limit, max(size, blockSize)*4)
+		size = min(limit, size*4)
 	}
 }

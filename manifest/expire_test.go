@@ -290,7 +290,7 @@ func TestExpireFails(t *testing.T) {
 func TestCrash(t *testing.T) {
 	sd := seed(t)
 	ctx := context.Background()
-	for round := range uint64(150) {
+	for round := range uint64(60) {
 		rng := rand.New(rand.NewPCG(sd, round))
 		mem := storage.NewMem()
 		if err := Create(ctx, mem, keyedSchema(t, nil)); err != nil {

@@ -185,8 +185,8 @@ func checkLanded(t *testing.T, store storage.Store, workers []*worker) {
 	}
 }
 
-func TestRaceMem(t *testing.T)       { racers(t, storage.NewMem(), 16, 12, 0) }
-func TestRaceMemFaults(t *testing.T) { racers(t, storage.NewMem(), 16, 12, 0.05) }
+func TestRaceMem(t *testing.T)       { racers(t, storage.NewMem(), 16, 8, 0) }
+func TestRaceMemFaults(t *testing.T) { racers(t, storage.NewMem(), 16, 5, 0.05) }
 
 func TestRaceLocal(t *testing.T)       { racersLocal(t, 0) }
 func TestRaceLocalFaults(t *testing.T) { racersLocal(t, 0.05) }
@@ -196,7 +196,7 @@ func racersLocal(t *testing.T, share float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	racers(t, store, 16, 4, share)
+	racers(t, store, 16, 3, share)
 }
 
 // TestRaceLeavesNothing: without faults, what losers wrote is gone afterwards.
