@@ -1,3 +1,7 @@
+// The servers that the interop tests run calve against, apart from calve's own module so that nothing of them is
+// linked into it. From the project's folder:
+//
+//	go build -C interop/tools -o ../../.cache/bin/versitygw github.com/versity/versitygw/cmd/versitygw
 module github.com/calve-io/calve/interop/tools
 
 go 1.26.0
