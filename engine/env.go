@@ -23,6 +23,8 @@ var (
 	ErrClosed = errors.New("table is closed")
 	// ErrRows: rows break a rule of the table (a null in a NOT NULL column, a delete in a table without key).
 	ErrRows = errors.New("rows do not fit the table")
+	// ErrUnsupported: calve does not know how to write this table; the error names the option or type.
+	ErrUnsupported = errors.New("table cannot be written by calve")
 	// ErrProgressLost: the job ran before, but no snapshot is left that says how far it came.
 	ErrProgressLost = errors.New("progress of the job is lost")
 )

@@ -108,7 +108,7 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 		return nil, err
 	}
 	if err := s.CheckWritable(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w: %w", store.URL(""), ErrUnsupported, err)
 	}
 	opts, err := s.ParseOptions()
 	if err != nil {
@@ -435,4 +435,18 @@ func (t *Table) Metrics() Metrics {
 		}
 	}
 	return out
+}
+
+// Plus adds the counters of two handles of a table; the present state is that of o.
+func (m Metrics) Plus(o Metrics) Metrics {
+	o.RowsWritten += m.RowsWritten
+	o.RowsCommitted += m.RowsCommitted
+	o.Commits += m.Commits
+	o.Compactions += m.Compactions
+	o.CompactFailed += m.CompactFailed
+	o.CompactRowsIn += m.CompactRowsIn
+	o.CompactBytesIn += m.CompactBytesIn
+	o.CompactBytesOut += m.CompactBytesOut
+	o.Conflicts += m.Conflicts
+	return o
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/storage"
+)
+
+// errReported: the command has said what is wrong; only the exit code is left to set.
+var errReported = errors.New("already reported")
+
+// app is what all commands share: the world and the global flags.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+
+	warehouse string
+	s3        storage.Options
+	pathStyle bool
+	json      bool
+	logLevel  string
+}
+
+func newApp(in io.Reader, out, errw io.Writer) *app { return &app{in: in, out: out, err: errw} }
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "calve",
+		Short: "Snow in, icebergs out: streams into Paimon tables, compacted and published as Iceberg tables",
+		Long: `calve writes streams into Apache Paimon tables on a local folder or an object store, compacts them in the background,
+lets readers tail what changed, and publishes the compacted rows as Iceberg tables, without copying data.
+
+Start with:   calve demo
+Every table command needs the warehouse: --warehouse file:///path or s3://bucket/prefix, or $CALVE_WAREHOUSE.
+A table is named database.table; without a database it is in the database "default".`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	f := root.PersistentFlags()
+	f.StringVarP(&a.warehouse, "warehouse", "w", os.Getenv("CALVE_WAREHOUSE"), "folder or bucket with the tables: file:///path or s3://bucket/prefix ($CALVE_WAREHOUSE)")
+	f.BoolVar(&a.json, "json", false, "print JSON for machines")
+	f.StringVar(&a.logLevel, "log-level", "warn", "least level of log lines on standard error: debug, info, warn or error")
+	f.StringVar(&a.s3.Endpoint, "s3-endpoint", "", "URL of the S3 service (default: AWS)")
+	f.StringVar(&a.s3.Region, "s3-region", "", "region of the bucket (default: $AWS_REGION)")
+	f.BoolVar(&a.pathStyle, "s3-path-style", false, "put the bucket into the path instead of the host name")
+	root.AddCommand(a.createCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.tailCmd(), a.compactCmd(),
+		a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.configCmd(), a.demoCmd(), a.versionCmd())
+	return root
+}
+
+func (a *app) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", a.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})), nil
+}
+
+func engineEnv(log *slog.Logger) engine.Env {
+	return engine.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
+}
+
+func readerEnv(log *slog.Logger) reader.Env {
+	return reader.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
+}
+
+// open opens the warehouse.
+func (a *app) open(ctx context.Context) (storage.Store, error) {
+	if a.warehouse == "" {
+		return nil, errors.New("no warehouse: say --warehouse file:///path (or s3://bucket/prefix), or set $CALVE_WAREHOUSE")
+	}
+	opts := a.s3
+	if a.pathStyle {
+		opts.PathStyle = &a.pathStyle
+	}
+	return storage.OpenURL(ctx, a.warehouse, opts)
+}
+
+// table opens the folder of a table.
+func (a *app) table(ctx context.Context, name string) (storage.Store, error) {
+	path, err := tablePath(name)
+	if err != nil {
+		return nil, err
+	}
+	wh, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return storage.Sub(wh, path), nil
+}
+
+// reader opens a table for reading, and says so clearly when it is not there.
+func (a *app) reader(ctx context.Context, name string) (*reader.Reader, error) {
+	st, err := a.table(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	log, err := a.logger()
+	if err != nil {
+		return nil, err
+	}
+	r := reader.Open(st, readerEnv(log))
+	if _, err := r.Meta().LatestSchema(ctx); err != nil {
+		return nil, noTable(name, a.warehouse, err)
+	}
+	return r, nil
+}
+
+func noTable(name, warehouse string, err error) error {
+	if errors.Is(err, manifest.ErrNoTable) {
+		return fmt.Errorf("no table %s in %s; `calve ls` shows what is there, `calve create` makes one", name, warehouse)
+	}
+	return err
+}
+
+// tablePath is the folder of a table in its warehouse.
+func tablePath(name string) (string, error) {
+	db, table, ok := strings.Cut(name, ".")
+	if !ok {
+		db, table = "default", name
+	}
+	if db == "" || table == "" || strings.ContainsAny(name, "/\\") || strings.Contains(table, ".") {
+		return "", fmt.Errorf("table name %q: use database.table", name)
+	}
+	return db + ".db/" + table, nil
+}
+
+// printJSON prints one JSON document on a line.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+func (a *app) createCmd() *cobra.Command {
+	var columns, comment string
+	var key, partition, options []string
+	var ifNotExists bool
+	c := &cobra.Command{
+		Use:   "create TABLE",
+		Short: "Create a table",
+		Long: `Create a Paimon table. With a primary key a later row replaces an earlier one of the same key; without one the table
+only grows.
+
+Types: BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), STRING, BINARY(n),
+VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL after a type forbids nulls.`,
+		Example: `  calve create shop.orders -w file:///data/lake \
+      --columns "id BIGINT NOT NULL, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP(6)" --primary-key id
+  calve create shop.clicks -w s3://lake/raw --columns "url STRING, day DATE" --partition day
+  calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			st, err := a.table(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			cols, err := schema.ParseColumns(columns)
+			if err != nil {
+				return fmt.Errorf("--columns: %w", err)
+			}
+			opts, err := parseOptions(options)
+			if err != nil {
+				return err
+			}
+			s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: key, PartitionKeys: partition, Options: opts, Comment: comment, TimeMillis: time.Now().UnixMilli()})
+			if err != nil {
+				return err
+			}
+			existed := false
+			if err := engine.Create(cmd.Context(), st, s); err != nil {
+				if !ifNotExists || !errors.Is(err, manifest.ErrTableExists) {
+					return err
+				}
+				existed = true
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"table": args[0], "location": st.URL(""), "created": !existed})
+			}
+			word := "created"
+			if existed {
+				word = "exists already:"
+			}
+			_, err = fmt.Fprintf(a.out, "%s %s at %s\n", word, args[0], st.URL(""))
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&columns, "columns", "", "columns as in SQL")
+	f.StringSliceVar(&key, "primary-key", nil, "columns of the primary key; partition columns must be among them")
+	f.StringSliceVar(&partition, "partition", nil, "partition columns")
+	f.StringArrayVar(&options, "option", nil, "Paimon table option as key=value; may be repeated")
+	f.StringVar(&comment, "comment", "", "comment on the table")
+	f.BoolVar(&ifNotExists, "if-not-exists", false, "do nothing when the table exists")
+	_ = c.MarkFlagRequired("columns")
+	return c
+}
+
+func parseOptions(list []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, o := range list {
+		k, v, ok := strings.Cut(o, "=")
+		if !ok || k == "" {
+			return nil, fmt.Errorf("--option %q: use key=value", o)
+		}
+		out[k] = v
+	}
+	return out, nil
+}

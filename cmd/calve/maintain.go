@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/export"
+	"github.com/calve-io/calve/manifest"
+)
+
+func (a *app) compactCmd() *cobra.Command {
+	var full bool
+	c := &cobra.Command{
+		Use:   "compact TABLE",
+		Short: "Compact a table until nothing is left to do",
+		Long: `Merge the sorted runs of every bucket as the table's options ask, or with --full everything into the top level. Safe
+beside running writers: a compaction that loses against another one is dropped and tried again.`,
+		Example: `  calve compact shop.orders -w file:///data/lake
+  calve compact shop.orders -w file:///data/lake --full`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			log, err := a.logger()
+			if err != nil {
+				return err
+			}
+			st, err := a.table(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var sum engine.CompactInfo
+			n := 0
+			p := newProgress(a.err, !a.json)
+			tab, err := engine.Open(cmd.Context(), st, engine.Settings{Events: engine.Events{Compacted: func(c engine.CompactInfo) {
+				n++
+				sum.Snapshot, sum.FilesIn, sum.FilesOut, sum.Moved = c.Snapshot, sum.FilesIn+c.FilesIn, sum.FilesOut+c.FilesOut, sum.Moved+c.Moved
+				sum.RowsIn, sum.RowsOut = sum.RowsIn+c.RowsIn, sum.RowsOut+c.RowsOut
+				p.add(c.RowsIn, "rows read")
+			}}}, engineEnv(log))
+			if err != nil {
+				return noTable(args[0], a.warehouse, err)
+			}
+			defer func() { err = errors.Join(err, tab.Close(cmd.Context())) }()
+			start := time.Now()
+			err = tab.Compact(cmd.Context(), full)
+			p.end()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"compactions": n, "snapshot": sum.Snapshot, "filesIn": sum.FilesIn, "filesOut": sum.FilesOut,
+					"filesMoved": sum.Moved, "rowsIn": sum.RowsIn, "rowsOut": sum.RowsOut})
+			}
+			if n == 0 {
+				_, err = fmt.Fprintf(a.out, "%s: nothing to compact\n", args[0])
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s: %d compactions, %d files into %d (%d only moved), %d rows into %d, %s, snapshot %d\n", args[0], n,
+				sum.FilesIn, sum.FilesOut, sum.Moved, sum.RowsIn, sum.RowsOut, time.Since(start).Round(time.Millisecond), sum.Snapshot)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&full, "full", false, "compact everything into the top level")
+	return c
+}
+
+func (a *app) exportCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "export TABLE",
+		Short: "Publish the compacted rows as an Iceberg table",
+		Long: `Write Iceberg metadata for the files of the top level (all files of an append table) into TABLE/metadata. No data is
+copied, and only metadata of what has changed is written. Rows on lower levels are published when they are compacted:
+calve compact --full first, to publish everything now.`,
+		Example: `  calve export shop.orders -w file:///data/lake
+  calve compact shop.orders -w s3://lake/raw --full && calve export shop.orders -w s3://lake/raw --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log, err := a.logger()
+			if err != nil {
+				return err
+			}
+			st, err := a.table(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			env := engineEnv(log)
+			meta := manifest.Open(st, manifest.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: log})
+			if _, err := meta.LatestSchema(cmd.Context()); err != nil {
+				return noTable(args[0], a.warehouse, err)
+			}
+			ex := export.New(meta, export.NewDirTarget(st), export.Settings{Env: export.Env{Now: time.Now, NewID: uuid.NewString, After: time.After, Log: log}})
+			r, err := ex.Publish(cmd.Context(), 0)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"icebergSnapshot": r.IcebergSnapshot, "published": r.Published, "files": r.Files, "rows": r.Rows,
+					"added": r.Added, "removed": r.Removed, "metadata": r.MetadataLocation})
+			}
+			word := "published"
+			if !r.Published {
+				word = "is up to date:"
+			}
+			_, err = fmt.Fprintf(a.out, "%s %s Iceberg snapshot %d: %d files, %d rows (+%d −%d files)\n%s\n", args[0], word, r.IcebergSnapshot, r.Files, r.Rows, r.Added, r.Removed, r.MetadataLocation)
+			return err
+		},
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest"
+)
+
+func (a *app) putCmd() *cobra.Command {
+	var file, op, format, job string
+	var interval time.Duration
+	c := &cobra.Command{
+		Use:   "put TABLE",
+		Short: "Write JSON lines into a table",
+		Long: `Read JSON objects, one a line, from standard input or a file, and write them as rows. With --op (default "op") a field
+names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is an upsert.
+
+A line that cannot be a row of the table goes to TABLE/calve/dead-letter/ with the reason; put then ends with exit code 1
+after everything else was written. With --job the lines are written exactly once over several tries: a put that was
+interrupted goes on behind the last line that was committed, when it is given the same input again.`,
+		Example: `  echo '{"id":1,"item":"ice"}' | calve put shop.orders -w file:///data/lake
+  zcat changes.jsonl.gz | calve put shop.orders -w file:///data/lake --job load-2026-11-29
+  calve put shop.orders -w file:///data/lake --file rows.jsonl --op -`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			log, err := a.logger()
+			if err != nil {
+				return err
+			}
+			st, err := a.table(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			in, name, err := a.input(file)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, in.Close()) }()
+			tab, err := engine.Open(cmd.Context(), st, engine.Settings{Job: job}, engineEnv(log))
+			if err != nil {
+				return noTable(args[0], a.warehouse, err)
+			}
+			defer func() { err = errors.Join(err, tab.Close(cmd.Context())) }()
+			env := ingest.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
+			var first *ingest.Letter
+			p := newProgress(a.err, !a.json)
+			res, err := ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{
+				Name: name, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
+				Decode: ingest.DecoderConfig{Format: ingest.Format(format), OpField: op},
+			}, tab, ingest.NewDeadLetters(st, ingest.DeadLetterSettings{}, env), env, ingest.Events{
+				Committed: func(c ingest.Committed) { p.add(c.Rows, "rows written") },
+				Rejected: func(l ingest.Letter) {
+					if first == nil {
+						first = &l
+					}
+				},
+			})
+			p.end()
+			if err != nil {
+				return err
+			}
+			return a.putDone(args[0], st.URL(ingest.DeadLetterDir), res, first)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&file, "file", "-", "file to read; - is standard input")
+	f.StringVar(&format, "format", "json", "json or debezium-json")
+	f.StringVar(&op, "op", "", `field with the row kind; "-" for none (default "op", unless it is a column)`)
+	f.StringVar(&job, "job", "", "name of the job, to write every line exactly once over several tries")
+	f.DurationVar(&interval, "commit-interval", time.Second, "time between two snapshots")
+	return c
+}
+
+func (a *app) input(file string) (io.ReadCloser, string, error) {
+	if file == "-" {
+		return io.NopCloser(a.in), "stdin", nil
+	}
+	f, err := os.Open(file)
+	return f, file, err
+}
+
+func (a *app) putDone(table, deadLetters string, res ingest.LinesResult, first *ingest.Letter) error {
+	var err error
+	if a.json {
+		err = a.printJSON(res)
+	} else {
+		_, err = fmt.Fprintf(a.out, "%s: %d rows from %d lines, snapshot %d\n", table, res.Rows, res.Lines, res.Snapshot)
+	}
+	if err == nil && first != nil {
+		fmt.Fprintf(a.err, "calve: %d lines were refused and are kept in %s; the first is line %d: %s\n", res.Rejected, deadLetters, first.Offset+1, first.Reason)
+		err = errReported
+	}
+	return err
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+)
+
+func (a *app) scanCmd() *cobra.Command {
+	var snapshot, limit int64
+	var columns []string
+	var count bool
+	c := &cobra.Command{
+		Use:   "scan TABLE",
+		Short: "Print the rows of a table as JSON lines",
+		Long: `Print the rows of a snapshot, merged by key, one JSON object a line. Decimals are strings with their exact digits and
+binaries are base64, so that what scan prints, put reads.`,
+		Example: `  calve scan shop.orders -w file:///data/lake
+  calve scan shop.orders -w file:///data/lake --snapshot 7 --columns id,amount --limit 10
+  calve scan shop.orders -w file:///data/lake --count`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.reader(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			q := reader.Query{Snapshot: snapshot, Columns: columns}
+			if count {
+				return a.count(cmd, r, q)
+			}
+			w := bufio.NewWriterSize(a.out, 1<<16)
+			var line []byte
+			left := limit
+			for rec, err := range r.Scan(cmd.Context(), q) {
+				if err != nil {
+					return err
+				}
+				enc := rowjson.NewEncoder(rec.Schema())
+				for i := range int(rec.NumRows()) {
+					if limit > 0 && left == 0 {
+						return w.Flush()
+					}
+					left--
+					line = append(enc.Append(line[:0], rec, i), '\n')
+					if _, err := w.Write(line); err != nil {
+						return err
+					}
+				}
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().Int64Var(&snapshot, "snapshot", 0, "snapshot to read (default: the latest)")
+	c.Flags().Int64Var(&limit, "limit", 0, "most rows to print (default: all)")
+	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
+	c.Flags().BoolVar(&count, "count", false, "print only the number of rows")
+	return c
+}
+
+// count counts rows; for a table with a primary key only the key columns are read.
+func (a *app) count(cmd *cobra.Command, r *reader.Reader, q reader.Query) error {
+	s, err := r.Meta().LatestSchema(cmd.Context())
+	if err != nil {
+		return err
+	}
+	q.Columns, q.Parallel = []string{s.Fields[0].Name}, 2
+	if k := s.KeyColumns(); len(k) > 0 {
+		q.Columns = s.Names(k)
+	}
+	n := int64(0)
+	for rec, err := range r.Scan(cmd.Context(), q) {
+		if err != nil {
+			return err
+		}
+		n += rec.NumRows()
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"rows": n})
+	}
+	_, err = fmt.Fprintln(a.out, n)
+	return err
+}
+
+func (a *app) tailCmd() *cobra.Command {
+	var from string
+	var follow bool
+	var poll time.Duration
+	var columns []string
+	c := &cobra.Command{
+		Use:   "tail TABLE",
+		Short: "Print the changes of a table as they are committed",
+		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
+update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
+
+--from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
+latest only what comes after now, and snapshot:N the changes of snapshot N and later ones: to resume, use the last
+snapshot that was dealt with, plus one.`,
+		Example: `  calve tail shop.orders -w file:///data/lake --follow
+  calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start, err := reader.ParseStart(from)
+			if err != nil {
+				return err
+			}
+			r, err := a.reader(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			w := bufio.NewWriterSize(a.out, 1<<16)
+			var line []byte
+			for c, err := range r.Tail(cmd.Context(), reader.TailSpec{From: start, Follow: follow, Poll: poll, Columns: columns}) {
+				if err != nil {
+					return err
+				}
+				if c.Rec != nil {
+					line = appendChanges(line[:0], c)
+					if _, err := w.Write(line); err != nil {
+						return err
+					}
+				}
+				if c.Complete {
+					if err := w.Flush(); err != nil {
+						return err
+					}
+				}
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().StringVar(&from, "from", "latest", "where to begin: earliest, latest or snapshot:N")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new snapshots until interrupted")
+	c.Flags().DurationVar(&poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot")
+	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
+	return c
+}
+
+// appendChanges appends one line for each change.
+func appendChanges(dst []byte, c reader.Changes) []byte {
+	enc := rowjson.NewEncoder(c.Rec.Schema())
+	head := fmt.Appendf(nil, `{"snapshot":%d,"kind":"`, c.Snapshot)
+	for i := range int(c.Rec.NumRows()) {
+		kind := schema.Insert
+		if c.RowKinds != nil {
+			kind = c.RowKinds[i]
+		}
+		dst = append(append(append(dst, head...), kind.String()...), `","row":`...)
+		dst = append(enc.Append(dst, c.Rec, i), '}', '\n')
+	}
+	return dst
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/internal/config"
+	"github.com/calve-io/calve/internal/server"
+	"github.com/calve-io/calve/storage"
+)
+
+func (a *app) serveCmd() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "serve -c FILE",
+		Short: "Run pipelines, compaction, export and the Iceberg REST catalog",
+		Long: `Run the pipelines of a configuration file until SIGTERM or SIGINT; then everything read is flushed and committed. A
+pipeline that fails is restarted from its last snapshot; one that needs a person (a topic that was created again, a
+second process for the same pipeline) stops, and the others go on.
+
+HTTP: / shows the pipelines, /status the same as JSON, /metrics is for Prometheus, /healthz for probes, and /iceberg is
+the Iceberg REST catalog of the warehouse.`,
+		Example: `  calve serve -c calve.yaml
+  calve config schema > calve.schema.json     # for completion in an editor
+  calve config check -c calve.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(file)
+			if err != nil {
+				return err
+			}
+			log := a.serveLogger(cfg, cmd.Flags().Changed("log-level"))
+			opts := storage.Options{Endpoint: cfg.S3.Endpoint, Region: cfg.S3.Region, AccessKey: cfg.S3.AccessKey, SecretKey: cfg.S3.SecretKey}
+			if cfg.S3.PathStyle {
+				opts.PathStyle = &cfg.S3.PathStyle
+			}
+			wh, err := storage.OpenURL(cmd.Context(), cfg.Warehouse, opts)
+			if err != nil {
+				return err
+			}
+			s, err := server.New(cfg, wh, tablePath, version, engineEnv(log))
+			if err != nil {
+				return err
+			}
+			return s.Run(cmd.Context(), func(addr string) {
+				log.Info("listening", "url", "http://"+addr+"/", "iceberg_catalog", "http://"+addr+"/iceberg")
+			})
+		},
+	}
+	c.Flags().StringVarP(&file, "config", "c", "calve.yaml", "configuration file")
+	return c
+}
+
+// serveLogger logs as the configuration says; the flag goes first when it is given.
+func (a *app) serveLogger(cfg *config.Config, flagSet bool) *slog.Logger {
+	text := cfg.Log.Level
+	if flagSet {
+		text = a.logLevel
+	}
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(text)) // the configuration was checked; a wrong flag means info
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, opts))
+	}
+	return slog.New(slog.NewTextHandler(a.err, opts))
+}
+
+func (a *app) configCmd() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Check a configuration file or print its schema"}
+	var file string
+	check := &cobra.Command{
+		Use: "check -c FILE", Short: "Check a configuration file",
+		Example: "  calve config check -c calve.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := config.Load(file)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s is fine: %d pipelines into %s\n", file, len(cfg.Pipelines), cfg.Warehouse)
+			return err
+		},
+	}
+	check.Flags().StringVarP(&file, "config", "c", "calve.yaml", "configuration file")
+	c.AddCommand(check, &cobra.Command{
+		Use: "schema", Short: "Print the JSON schema of the configuration file",
+		Example: "  calve config schema > calve.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			enc := json.NewEncoder(a.out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(config.Schema())
+		},
+	})
+	return c
+}
+
+// version is set when the binary is built.
+var version = "unknown"
+
+func (a *app) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version",
+		Example: "  calve version",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				return a.printJSON(map[string]string{"version": version})
+			}
+			_, err := fmt.Fprintln(a.out, "calve", version)
+			return err
+		},
+	}
+}

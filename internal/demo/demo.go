@@ -1,0 +1,345 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/export"
+	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Options say where the demo runs and what it shows.
+type Options struct {
+	Warehouse storage.Store // empty folder
+	Out       io.Writer
+	Env       engine.Env
+	Flights   int           // how many of the 100,000 flights to play; 0: all
+	Rate      int           // events a second; 0: as fast as it goes
+	Interval  time.Duration // commit interval; default 500 ms
+	Live      bool          // redraw one progress line instead of printing one a second
+}
+
+// Result is what the demo found.
+type Result struct {
+	Verified        bool
+	Rows, Changes   int64
+	Snapshots       int64
+	IcebergSnapshot int64
+	Problems        []string
+}
+
+// String is the demo's last line.
+func (r Result) String() string {
+	return fmt.Sprintf("demo: verified=%t rows=%d changes=%d snapshots=%d iceberg_snapshot=%d", r.Verified, r.Rows, r.Changes, r.Snapshots, r.IcebergSnapshot)
+}
+
+const (
+	topic   = "flights"
+	tableAt = "demo.db/flights"
+)
+
+// demo is a run in progress. The goroutines of the producer, the pipeline, the tail and the exporter run side by side;
+// run owns them all.
+type demo struct {
+	Options
+	store storage.Store
+	table *engine.Table
+
+	produced   atomic.Int64
+	read       atomic.Int64 // events read and committed
+	snapshots  atomic.Int64
+	exported   atomic.Int64
+	tailRows   atomic.Int64
+	tailSnap   atomic.Int64
+	tailLag    atomic.Int64 // nanoseconds from commit to delivery, of the last step
+	compacted  atomic.Int64
+	moved      atomic.Int64
+	truth      map[int64]flight
+	folded     state
+	outMu      sync.Mutex
+	shownKinds map[schema.RowKind]int
+}
+
+// Run plays the flights and checks the result. An error means that the demo could not run; what it found wrong is in
+// the Result.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if o.Interval <= 0 {
+		o.Interval = 500 * time.Millisecond
+	}
+	d := &demo{Options: o, store: storage.Sub(o.Warehouse, tableAt), folded: state{}, shownKinds: map[schema.RowKind]int{}}
+	return d.run(ctx)
+}
+
+func (d *demo) say(format string, args ...any) {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	if d.Live {
+		fmt.Fprint(d.Out, "\r\x1b[K")
+	}
+	fmt.Fprintf(d.Out, format+"\n", args...)
+}
+
+func (d *demo) run(ctx context.Context) (res Result, err error) {
+	flights, err := loadFlights()
+	if err != nil {
+		return res, err
+	}
+	if d.Flights > 0 && d.Flights < len(flights) {
+		flights = flights[:d.Flights]
+	}
+	kafka, err := startBroker(topic)
+	if err != nil {
+		return res, err
+	}
+	defer kafka.Close()
+	d.say("an embedded Kafka broker listens on %s; %d real flights are played into topic %q as a change stream", kafka.addrs[0], len(flights), topic)
+	if err := d.open(ctx); err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, d.table.Close(context.WithoutCancel(ctx))) }()
+	if err := d.play(ctx, kafka, flights); err != nil {
+		return res, err
+	}
+	d.say("the stream has ended; the rest is compacted into the top level and exported")
+	if err := d.table.Compact(ctx, true); err != nil {
+		return res, err
+	}
+	ex := d.exporter()
+	r, err := ex.Publish(ctx, 0)
+	if err != nil {
+		return res, err
+	}
+	res, err = d.check(ctx)
+	res.IcebergSnapshot = r.IcebergSnapshot
+	return res, err
+}
+
+// open creates the table and opens it for writing.
+func (d *demo) open(ctx context.Context) error {
+	cols, err := schema.ParseColumns("id BIGINT NOT NULL, date TIMESTAMP(6), delay INT, distance INT, origin STRING, destination STRING")
+	if err != nil {
+		return err
+	}
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"id"}, TimeMillis: d.Env.Now().UnixMilli(),
+		Options: map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "4"}})
+	if err != nil {
+		return err
+	}
+	if err := engine.Create(ctx, d.store, s); err != nil {
+		return err
+	}
+	d.table, err = engine.Open(ctx, d.store, engine.Settings{Job: "demo", Compaction: 1, Events: engine.Events{
+		Committed: func(engine.CommitInfo) { d.snapshots.Add(1) },
+		Compacted: func(c engine.CompactInfo) { d.snapshots.Add(1); d.compacted.Add(1); d.moved.Add(int64(c.Moved)) },
+	}}, d.Env)
+	if err == nil {
+		d.say("table %s: Paimon, primary key id, 2 buckets, levels 0, 1 and 2", d.store.URL(""))
+	}
+	return err
+}
+
+// play runs the stream until every event is committed and the tail has told it.
+func (d *demo) play(ctx context.Context, kafka *broker, flights []flight) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	pipeCtx, stopPipe := context.WithCancel(ctx)
+	tailCtx, stopTail := context.WithCancel(ctx)
+	defer stopTail()
+	var wg sync.WaitGroup
+	errs := make(chan error, 4)
+	start := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	allProduced := make(chan struct{})
+	start(func() error {
+		defer close(allProduced)
+		return d.produce(ctx, kafka, flights)
+	})
+	var pipe sync.WaitGroup
+	pipe.Add(1)
+	start(func() error { defer pipe.Done(); return d.pipeline(pipeCtx, kafka) })
+	start(func() error { return d.tail(tailCtx) })
+	wake, unsubscribe := d.table.Watch()
+	start(func() error {
+		if err := d.exporter().Run(tailCtx, wake); tailCtx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	d.show(ctx, allProduced)
+	stopPipe()
+	pipe.Wait()
+	d.drainTail(ctx)
+	unsubscribe()
+	stopTail()
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return ctx.Err()
+	}
+}
+
+// show prints progress until everything that was produced is read.
+func (d *demo) show(ctx context.Context, allProduced <-chan struct{}) {
+	began := d.Env.Now()
+	done := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.Env.After(time.Second):
+		}
+		d.progress(began)
+		select {
+		case <-allProduced:
+			done = true
+		default:
+		}
+		if done && d.read.Load() >= d.produced.Load() {
+			return
+		}
+	}
+}
+
+func (d *demo) progress(began time.Time) {
+	m, n := d.table.Metrics(), d.read.Load()
+	secs := d.Env.Now().Sub(began).Seconds()
+	line := fmt.Sprintf("%3.0f s  %7d rows in (%6.0f/s)  %3d snapshots  files per level %v  tail %.1f ms behind the commit, %d changes  compactions %d (%d files moved)  iceberg snapshot %d",
+		secs, n, float64(n)/secs, d.snapshots.Load(), m.Files, float64(d.tailLag.Load())/1e6, d.tailRows.Load(), d.compacted.Load(), d.moved.Load(), d.exported.Load())
+	if !d.Live {
+		d.say("%s", line)
+		return
+	}
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	fmt.Fprint(d.Out, "\r\x1b[K"+line)
+}
+
+// drainTail waits until the tail has told the newest snapshot.
+func (d *demo) drainTail(ctx context.Context) {
+	for d.tailSnap.Load() < d.table.Metrics().Snapshot && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-d.Env.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (d *demo) pipeline(ctx context.Context, kafka *broker) error {
+	return ingest.RunKafka(ctx, ingest.KafkaConfig{
+		Brokers: kafka.addrs, Topic: topic, Limits: ingest.Limits{CommitInterval: d.Interval},
+	}, d.table, ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env), d.Env, ingest.Events{
+		Committed: func(c ingest.Committed) { d.read.Add(c.Records) },
+	})
+}
+
+func (d *demo) exporter() *export.Exporter {
+	return export.New(d.table.Meta(), export.NewDirTarget(d.store), export.Settings{
+		Env: export.Env{Now: d.Env.Now, NewID: d.Env.NewID, After: d.Env.After, Log: d.Env.Log},
+		Published: func(r export.Result, err error) {
+			if err == nil {
+				d.exported.Store(r.IcebergSnapshot)
+			}
+		},
+	})
+}
+
+func (d *demo) reader() *reader.Reader {
+	return reader.Open(d.store, reader.Env{Now: d.Env.Now, After: d.Env.After, NewID: d.Env.NewID, Rand: d.Env.Rand, Log: d.Env.Log})
+}
+
+// tail folds the change stream and prints a few changes of each kind.
+func (d *demo) tail(ctx context.Context) error {
+	wake, unsubscribe := d.table.Watch()
+	defer unsubscribe()
+	for c, err := range d.reader().Tail(ctx, reader.TailSpec{From: reader.Start{Mode: reader.Earliest}, Follow: true, Wake: wake}) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if c.Rec != nil {
+			d.tailRows.Add(c.Rec.NumRows())
+			d.sample(c)
+			if err := d.folded.add(c.Rec, c.RowKinds); err != nil {
+				return err
+			}
+		}
+		if c.Complete {
+			d.tailLag.Store(int64(d.Env.Now().Sub(c.Time)))
+			d.tailSnap.Store(c.Snapshot)
+		}
+	}
+	return nil
+}
+
+// sample prints the first changes of each kind.
+func (d *demo) sample(c reader.Changes) {
+	enc := rowjson.NewEncoder(c.Rec.Schema())
+	for i := range int(c.Rec.NumRows()) {
+		kind := schema.Insert
+		if c.RowKinds != nil {
+			kind = c.RowKinds[i]
+		}
+		if d.shownKinds[kind] >= 3 {
+			continue
+		}
+		d.shownKinds[kind]++
+		d.say("  tail: snapshot %d %s %s", c.Snapshot, kind, enc.Append(nil, c.Rec, i))
+	}
+}
+
+// check compares the table, the exported Iceberg table and the folded change stream with the truth.
+func (d *demo) check(ctx context.Context) (Result, error) {
+	want := truthState(d.truth)
+	table, iceberg := state{}, state{}
+	r := d.reader()
+	for rec, err := range r.Scan(ctx, reader.Query{}) {
+		if err == nil {
+			err = table.add(rec, nil)
+		}
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	for rec, err := range export.Scan(ctx, d.store, export.ScanSpec{}) {
+		if err == nil {
+			err = iceberg.add(rec, nil)
+		}
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	res := Result{Rows: int64(len(table)), Changes: d.tailRows.Load(), Snapshots: d.table.Metrics().Snapshot}
+	for _, p := range []string{diff("table", table, want), diff("Iceberg table", iceberg, want), diff("folded change stream", d.folded, want)} {
+		if p != "" {
+			res.Problems = append(res.Problems, p)
+		}
+	}
+	rep, err := r.Verify(ctx, reader.VerifySpec{Data: true, Fold: true})
+	if err != nil {
+		return res, err
+	}
+	res.Problems = append(res.Problems, rep.Problems...)
+	res.Verified = len(res.Problems) == 0
+	d.say("checked: input %d rows, table %d, Iceberg table %d, folded change stream %d; files per level %v", len(want), len(table), len(iceberg), len(d.folded), rep.Levels)
+	return res, nil
+}

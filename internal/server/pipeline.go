@@ -1,0 +1,258 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/export"
+	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/internal/config"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// State is what a pipeline does at the moment.
+type State string
+
+// States of a pipeline.
+const (
+	Starting State = "starting"
+	Running  State = "running"
+	Waiting  State = "waiting" // failed, and will try again
+	Failed   State = "failed"  // needs a person
+	Stopped  State = "stopped"
+)
+
+// pipeline runs one stream into one table, again and again until it is told to stop or needs a person.
+type pipeline struct {
+	cfg   config.Pipeline
+	store storage.Store // the table's folder
+	env   engine.Env
+	log   *slog.Logger
+
+	mu        sync.Mutex // guards what follows
+	state     State
+	err       error
+	since     time.Time
+	tries     int64
+	table     *engine.Table // nil: not open
+	totals    totals
+	export    export.Result
+	exportErr error
+}
+
+// totals are sums over all runs of the process.
+type totals struct {
+	Records, Rows, Rejected, Bytes, Commits int64
+	Lag                                     int64
+	LastSnapshot                            int64
+	LastCommit                              time.Time
+	Before                                  engine.Metrics // of handles that are closed
+}
+
+func newPipeline(cfg config.Pipeline, store storage.Store, env engine.Env) *pipeline {
+	log := env.Log.With("pipeline", cfg.Name, "table", cfg.Table)
+	env.Log = log
+	return &pipeline{cfg: cfg, store: store, env: env, log: log, state: Starting, since: env.Now()}
+}
+
+func (p *pipeline) set(s State, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.err, p.since = s, err, p.env.Now()
+}
+
+// run supervises the pipeline. It returns nil when ctx ended and everything read was committed, and an error that needs
+// a person otherwise.
+func (p *pipeline) run(ctx context.Context) error {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 500*time.Millisecond, 30*time.Second
+	for {
+		began := p.env.Now()
+		err := p.once(ctx)
+		switch {
+		case err == nil:
+			p.set(Stopped, nil)
+			p.log.Info("pipeline stopped")
+			return nil
+		case needsPerson(err):
+			p.set(Failed, err)
+			p.log.Error("pipeline failed; it will not be restarted", "error", err)
+			return err
+		case ctx.Err() != nil:
+			p.set(Stopped, err)
+			return err
+		}
+		if p.env.Now().Sub(began) > time.Minute {
+			pause.Reset()
+		}
+		wait := pause.NextBackOff()
+		p.set(Waiting, err)
+		p.mu.Lock()
+		p.tries++
+		p.mu.Unlock()
+		p.log.Warn("pipeline failed and will be restarted from its last snapshot", "error", err, "in", wait)
+		select {
+		case <-ctx.Done():
+			p.set(Stopped, nil)
+			return nil
+		case <-p.env.After(wait):
+		}
+	}
+}
+
+// needsPerson tells errors that a restart does not heal.
+func needsPerson(err error) bool {
+	for _, e := range []error{engine.ErrFenced, engine.ErrProgressLost, ingest.ErrSourceChanged, ingest.ErrLogTruncated, ingest.ErrDeadLettersFull,
+		ingest.ErrConfig, ingest.ErrNoTopic, manifest.ErrNoTable, manifest.ErrCorrupt, engine.ErrUnsupported, storage.ErrUnsafe, errSetup} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// errSetup marks mistakes in the pipeline's configuration that only its table can tell.
+var errSetup = errors.New("pipeline setup")
+
+// once opens the table and runs the stream until ctx ends or something fails.
+func (p *pipeline) once(ctx context.Context) (err error) {
+	p.set(Starting, nil)
+	if err := p.ensureTable(ctx); err != nil {
+		return err
+	}
+	tab, err := engine.Open(ctx, p.store, engine.Settings{
+		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers,
+		ExpireEvery: time.Duration(p.cfg.ExpireEvery),
+		Events: engine.Events{
+			Compacted: func(c engine.CompactInfo) {
+				p.log.Info("compacted", "snapshot", c.Snapshot, "bucket", c.Bucket, "level", c.Output, "files_in", c.FilesIn, "files_out", c.FilesOut, "moved", c.Moved, "rows_in", c.RowsIn, "took", c.Took)
+			},
+		},
+	}, p.env)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.table = tab
+	p.mu.Unlock()
+	stopExport := p.startExport(ctx, tab)
+	defer func() {
+		// The stream has committed what it could; ctx may have ended, but the job's record is still to be closed.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, tab.Close(closing))
+		stopExport()
+		p.mu.Lock()
+		p.totals.Before = p.totals.Before.Plus(tab.Metrics())
+		p.table = nil
+		p.mu.Unlock()
+	}()
+	return p.stream(ctx, tab)
+}
+
+func (p *pipeline) ensureTable(ctx context.Context) error {
+	meta := manifest.Open(p.store, manifest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log})
+	_, err := meta.LatestSchema(ctx)
+	if !errors.Is(err, manifest.ErrNoTable) {
+		return err
+	}
+	c := p.cfg.Create
+	if c == nil {
+		return fmt.Errorf("table %s: %w; create it with `calve create`, or give the pipeline a create section", p.cfg.Table, err)
+	}
+	cols, err := schema.ParseColumns(c.Columns)
+	if err != nil {
+		return fmt.Errorf("%w: create.columns: %w", errSetup, err)
+	}
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: c.PrimaryKey, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: p.env.Now().UnixMilli()})
+	if err != nil {
+		return fmt.Errorf("%w: create: %w", errSetup, err)
+	}
+	if err := engine.Create(ctx, p.store, s); err != nil && !errors.Is(err, manifest.ErrTableExists) {
+		return err
+	}
+	p.log.Info("created the table", "location", p.store.URL(""))
+	return nil
+}
+
+// startExport publishes the table beside the stream; the function it returns stops that after a last look.
+func (p *pipeline) startExport(ctx context.Context, tab *engine.Table) (stop func()) {
+	if !p.cfg.Export.Iceberg {
+		return func() {}
+	}
+	ex := export.New(tab.Meta(), export.NewDirTarget(p.store), export.Settings{
+		Env: export.Env{Now: p.env.Now, NewID: p.env.NewID, After: p.env.After, Log: p.log},
+		Published: func(r export.Result, err error) {
+			p.mu.Lock()
+			p.exportErr = err
+			if err == nil {
+				p.export = r
+			}
+			p.mu.Unlock()
+			switch {
+			case err != nil && ctx.Err() == nil:
+				p.log.Warn("export failed", "error", err)
+			case err == nil && r.Published:
+				p.log.Info("exported", "iceberg_snapshot", r.IcebergSnapshot, "files", r.Files, "rows", r.Rows, "added", r.Added, "removed", r.Removed)
+			}
+		},
+	})
+	wake, unsubscribe := tab.Watch()
+	ectx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = ex.Run(ectx, wake) // it ends with its context or the table; failures were told by Published
+	}()
+	return func() {
+		unsubscribe()
+		cancel()
+		<-done
+	}
+}
+
+func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
+	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
+	k := p.cfg.Kafka
+	return ingest.RunKafka(ctx, ingest.KafkaConfig{
+		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start),
+		Decode: ingest.DecoderConfig{Format: ingest.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields},
+		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},
+	}, tab, ingest.NewDeadLetters(p.store, ingest.DeadLetterSettings{}, env), env, ingest.Events{
+		Started: func(pos map[int32]int64) {
+			p.set(Running, nil)
+			p.log.Info("reading", "positions", pos)
+		},
+		Committed: p.committed,
+		Rejected: func(l ingest.Letter) {
+			p.log.Warn("record refused", "topic", l.Topic, "partition", l.Partition, "offset", l.Offset, "reason", l.Reason)
+		},
+		Retrying: func(what string, err error, wait time.Duration) {
+			p.log.Warn("trying again", "what", what, "error", err, "in", wait)
+		},
+	})
+}
+
+func (p *pipeline) committed(c ingest.Committed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &p.totals
+	t.Records += c.Records
+	t.Rows += c.Rows
+	t.Rejected += c.Rejected
+	t.Bytes += c.Bytes
+	t.Lag = c.Lag
+	if c.Snapshot > 0 {
+		t.Commits++
+		t.LastSnapshot, t.LastCommit = c.Snapshot, p.env.Now()
+	}
+}

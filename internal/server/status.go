@@ -1,0 +1,121 @@
+package server
+
+import (
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/calve-io/calve/engine"
+)
+
+// Status is the answer of GET /status.
+type Status struct {
+	Version   string           `json:"version"`
+	Warehouse string           `json:"warehouse"`
+	Uptime    string           `json:"uptime"`
+	Pipelines []PipelineStatus `json:"pipelines"`
+}
+
+// PipelineStatus tells about one pipeline since the process started.
+type PipelineStatus struct {
+	Name             string    `json:"name"`
+	Table            string    `json:"table"`
+	Location         string    `json:"location"`
+	State            State     `json:"state"`
+	Error            string    `json:"error,omitempty"`
+	Since            time.Time `json:"since"`
+	Restarts         int64     `json:"restarts"`
+	Records          int64     `json:"records"`
+	Rows             int64     `json:"rows"`
+	Rejected         int64     `json:"rejected"`
+	Bytes            int64     `json:"bytes"`
+	Lag              int64     `json:"lag"` // records in the log not read yet; -1: unknown
+	Commits          int64     `json:"commits"`
+	Snapshot         int64     `json:"snapshot"`
+	LastCommit       time.Time `json:"lastCommit,omitzero"`
+	Epoch            int64     `json:"epoch"`
+	FilesPerLevel    []int64   `json:"filesPerLevel"`
+	BytesPerLevel    []int64   `json:"bytesPerLevel"`
+	BufferedRows     int64     `json:"bufferedRows"`
+	Compactions      int64     `json:"compactions"`
+	CompactionFailed int64     `json:"compactionsFailed"`
+	Conflicts        int64     `json:"conflicts"`
+	IcebergSnapshot  int64     `json:"icebergSnapshot"`
+	IcebergRows      int64     `json:"icebergRows"`
+	IcebergFiles     int       `json:"icebergFiles"`
+	ExportError      string    `json:"exportError,omitempty"`
+	metrics          engine.Metrics
+}
+
+func (p *pipeline) status() PipelineStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.totals
+	st := PipelineStatus{
+		Name: p.cfg.Name, Table: p.cfg.Table, Location: p.store.URL(""), State: p.state, Since: p.since, Restarts: p.tries,
+		Records: t.Records, Rows: t.Rows, Rejected: t.Rejected, Bytes: t.Bytes, Lag: t.Lag, Commits: t.Commits,
+		Snapshot: t.LastSnapshot, LastCommit: t.LastCommit, FilesPerLevel: []int64{}, BytesPerLevel: []int64{},
+		IcebergSnapshot: p.export.IcebergSnapshot, IcebergRows: p.export.Rows, IcebergFiles: p.export.Files, metrics: t.Before,
+	}
+	if p.err != nil {
+		st.Error = p.err.Error()
+	}
+	if p.exportErr != nil {
+		st.ExportError = p.exportErr.Error()
+	}
+	if p.table != nil {
+		m := p.table.Metrics()
+		st.Epoch, st.FilesPerLevel, st.BytesPerLevel, st.BufferedRows = p.table.Epoch(), m.Files, m.Bytes, m.BufferedRows
+		st.Snapshot = max(st.Snapshot, m.Snapshot)
+		st.metrics = t.Before.Plus(m)
+	}
+	st.Compactions, st.CompactionFailed, st.Conflicts = st.metrics.Compactions, st.metrics.CompactFailed, st.metrics.Conflicts
+	return st
+}
+
+// Status tells what all pipelines do.
+func (s *Server) Status() Status {
+	st := Status{Version: s.version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String(), Pipelines: []PipelineStatus{}}
+	for _, p := range s.pipelines {
+		st.Pipelines = append(st.Pipelines, p.status())
+	}
+	return st
+}
+
+func (s *Server) statusJSON(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(s.Status()) // the client is gone
+}
+
+// health answers 200 while every pipeline runs or starts, else 503.
+func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	for _, p := range s.pipelines {
+		if st := p.status(); st.State == Failed || st.State == Waiting {
+			http.Error(w, "pipeline "+st.Name+" is "+string(st.State)+": "+st.Error, http.StatusServiceUnavailable)
+			return
+		}
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = pageTemplate.Execute(w, s.Status()) // the client is gone
+}
+
+var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>calve</title><meta http-equiv="refresh" content="2">
+<style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#123;background:#f7fafc}
+table{border-collapse:collapse;background:#fff}th,td{padding:.4rem .8rem;border:1px solid #d5e0ea;text-align:right}
+th{background:#e8f0f7}td:nth-child(-n+3),th:nth-child(-n+3){text-align:left}
+.running{color:#0a7d32}.waiting,.starting{color:#b36b00}.failed{color:#c00;font-weight:bold}small{color:#567}
+</style></head><body>
+<h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
+<table><tr><th>pipeline</th><th>table</th><th>state</th><th>rows</th><th>refused</th><th>lag</th><th>snapshot</th><th>files per level</th><th>compactions</th><th>Iceberg snapshot</th><th>Iceberg rows</th></tr>
+{{range .Pipelines}}<tr><td>{{.Name}}</td><td>{{.Table}}</td><td class="{{.State}}">{{.State}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{.Rows}}</td><td>{{.Rejected}}</td><td>{{.Lag}}</td><td>{{.Snapshot}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{$n}}{{end}}</td><td>{{.Compactions}}</td><td>{{.IcebergSnapshot}}</td><td>{{.IcebergRows}}</td></tr>
+{{end}}</table></body></html>
+`))
