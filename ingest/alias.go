@@ -1,21 +1,9 @@
 package ingest
 
-import (
-	"log/slog"
-	"time"
-)
+import "github.com/calve-io/calve/engine"
 
-// Env is everything ingest takes from the world. All fields are required.
-type Env struct {
-	Now   func() time.Time                     // wall clock
-	After func(time.Duration) <-chan time.Time // timers
-	NewID func() string                        // unique ids for file names (UUIDs)
-	Rand  func() uint64                        // jitter of retries
-	Log   *slog.Logger
-}
+// Env is what ingest takes from the world: clock, timers, ids, randomness, log. All fields are required.
+type Env = engine.Env
 
-// Progress is what a writer wants to find again after a restart: it is stored in the snapshot that publishes the rows.
-type Progress struct {
-	Properties map[string]string // keys start with "calve."
-	Watermark  *int64
-}
+// Progress is the position of a pipeline as the table keeps it.
+type Progress = engine.Progress
