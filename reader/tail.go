@@ -177,17 +177,37 @@ func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*ma
 // step delivers the changes of one snapshot.
 func (r *Reader) step(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) bool {
 	base := Changes{Snapshot: snap.ID, Kind: snap.CommitKind, Time: time.UnixMilli(snap.TimeMillis)}
-	if snap.CommitKind == manifest.Append {
-		if err := r.deliver(ctx, snap, spec, base, yield); err != nil {
-			if errors.Is(err, errEnd) {
-				return false
-			}
+	if err := r.deliver(ctx, snap, spec, base, yield); err != nil {
+		if !errors.Is(err, errEnd) {
 			yield(Changes{}, fmt.Errorf("changes of snapshot %d: %w", snap.ID, err))
-			return false
 		}
+		return false
 	}
 	base.Complete = true
 	return yield(base, nil)
+}
+
+// changeFiles names the files that tell the changes of a snapshot: those of its changelog, in a table that has one, else
+// the files that an append added. Nothing else is told (Paimon's DataTableStreamScan).
+func (r *Reader) changeFiles(ctx context.Context, v *view, snap *manifest.Snapshot) ([]manifest.Entry, error) {
+	read := r.meta.Delta
+	if v.opts.ChangelogProducer != "none" {
+		if snap.ChangelogManifestList == nil {
+			return nil, nil
+		}
+		read = r.meta.Changelog
+	} else if snap.CommitKind != manifest.Append {
+		return nil, nil
+	}
+	entries, err := read(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e manifest.Entry) bool { return e.Kind != manifest.Add })
+	slices.SortStableFunc(entries, func(a, b manifest.Entry) int { // within a bucket in the order they were written
+		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), strings.Compare(string(a.Partition), string(b.Partition)), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
+	})
+	return entries, nil
 }
 
 func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, base Changes, yield func(Changes, error) bool) error {
@@ -199,14 +219,10 @@ func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec Tail
 	if err != nil {
 		return err
 	}
-	entries, err := r.meta.Delta(ctx, snap)
+	entries, err := r.changeFiles(ctx, v, snap)
 	if err != nil {
 		return err
 	}
-	entries = slices.DeleteFunc(entries, func(e manifest.Entry) bool { return e.Kind != manifest.Add })
-	slices.SortStableFunc(entries, func(a, b manifest.Entry) int { // within a bucket in the order they were written
-		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), strings.Compare(string(a.Partition), string(b.Partition)), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
-	})
 	sc := v.arrowSchema(cols)
 	for i := range entries {
 		part, err := v.part(&entries[i])
