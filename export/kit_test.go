@@ -159,7 +159,7 @@ func (w *world) fake(p lsm.Part, level int, rows int64) manifest.Entry {
 		}
 		return b
 	}
-	w.seq += rows
+	w.seq += max(rows, 1)
 	return manifest.Entry{Kind: manifest.Add, Partition: p.Partition, Bucket: p.Bucket, TotalBuckets: p.TotalBuckets, File: manifest.DataFile{
 		Name: "data-" + w.id() + "-0.parquet", Size: 1000 + rows, Rows: rows, Level: level, DeleteRows: &zero, Source: &src,
 		SchemaID: w.schema.ID, MinSeq: low, MaxSeq: high, MinKey: key(low), MaxKey: key(high), ValueStatsCols: []string{},
@@ -233,7 +233,7 @@ func (w *world) check() *table.Table {
 	}
 	sort.Strings(want)
 	if !slices.Equal(got, want) {
-		w.t.Fatalf("exported files differ\n got %v\nwant %v", got, want)
+		w.t.Fatalf("exported files differ\nmissing %v\ntoo many %v", without(want, got), without(got, want))
 	}
 	if rows != wantRows {
 		w.t.Fatalf("exported files have %d rows, want %d", rows, wantRows)
@@ -248,6 +248,16 @@ func (w *world) check() *table.Table {
 		w.t.Fatal("no current snapshot")
 	}
 	return tab
+}
+
+// without gives what a has and b has not.
+func without(a, b []string) (out []string) {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func (w *world) size() (n int64) {
