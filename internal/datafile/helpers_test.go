@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -358,3 +359,9 @@ func longColumn(t schema.Type, n, length int) arrow.Array {
 	}
 	return b.NewArray()
 }
+
+var alloc = memory.DefaultAllocator
+
+func num(v int64) decimal128.Num { return decimal128.FromI64(v) }
+
+func asDecimalText(v any) *big.Int { return v.(decimal128.Num).BigInt() }
