@@ -33,11 +33,13 @@ func encodeEntries(name string, entries []Entry) ([]byte, error) {
 	return encodeContainer(name, entrySchema, wire)
 }
 
-// decodeEntries reads a manifest. lossy reports that the entries hold more than Entry can carry, so that they must
-// not be written again.
-func decodeEntries(name string, data []byte) (entries []Entry, lossy bool, err error) {
+// decodeEntries reads a manifest of about count entries. lossy reports that the entries hold more than Entry can carry,
+// so that they must not be written again. Strings and byte strings share the memory of decoded blocks, of which they
+// are nearly all.
+func decodeEntries(name string, data []byte, count int64) (entries []Entry, lossy bool, err error) {
 	defer recoverCorrupt(name, &err)
 	var s fileSchema
+	entries = make([]Entry, 0, min(max(0, count), maxReserve, int64(len(data))/16))
 	err = decodeContainer(name, data, func(text string) error {
 		if text == entrySchemaText {
 			s = fileSchema{avro: entrySchema}
@@ -47,7 +49,7 @@ func decodeEntries(name string, data []byte) (entries []Entry, lossy bool, err e
 		return err
 	}, func(block []byte) ([]byte, error) {
 		var w wireEntry
-		rest, err := s.avro.Decode(block, &w, avro.SkipUnknown())
+		rest, err := s.avro.Decode(block, &w, avro.SkipUnknown(), avro.AliasInput())
 		if err != nil {
 			return nil, err
 		}
@@ -230,7 +232,11 @@ func statsToWire(s Stats) wireStats {
 }
 
 func statsFromWire(w wireStats) Stats {
-	return Stats{Min: fill(w.Min), Max: fill(w.Max), NullCounts: w.Nulls}
+	s := Stats{Min: fill(w.Min), Max: fill(w.Max), NullCounts: w.Nulls}
+	if s.NullCounts == nil {
+		s.NullCounts = []*int64{}
+	}
+	return s
 }
 
 func metaToWire(m *Meta) wireMeta {

@@ -121,7 +121,7 @@ func randomEntry(rng *rand.Rand) Entry {
 func TestEntriesRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed(t), 0))
 	for _, n := range []int{0, 1, 2, 700} {
-		var entries []Entry
+		entries := []Entry{}
 		for range n {
 			entries = append(entries, randomEntry(rng))
 		}
@@ -129,7 +129,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, lossy, err := decodeEntries("m", data)
+		got, lossy, err := decodeEntries("m", data, 0)
 		if err != nil || lossy || !reflect.DeepEqual(got, entries) {
 			t.Fatalf("%d entries: changed (lossy %v): %v", n, lossy, err)
 		}
@@ -145,7 +145,7 @@ func TestNothingIsARow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := decodeEntries("m", data)
+	got, _, err := decodeEntries("m", data, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,13 +167,13 @@ func TestCodecsAndForeignSchemas(t *testing.T) {
 		entries = append(entries, randomEntry(rng))
 	}
 	for _, codec := range []ocf.Codec{nil, ocf.DeflateCodec(6), ocf.SnappyCodec(), ocf.MustZstdCodec(nil, nil)} {
-		got, lossy, err := decodeEntries("m", encodeForeign(t, entrySchemaText, "", nil, entries, ocf.WithCodec(codec)))
+		got, lossy, err := decodeEntries("m", encodeForeign(t, entrySchemaText, "", nil, entries, ocf.WithCodec(codec)), 0)
 		if err != nil || lossy || !reflect.DeepEqual(got, entries) {
 			t.Fatalf("codec %v: %v", codec, err)
 		}
 	}
 	renamed := strings.NewReplacer("org.apache.paimon.avro.generated", "x.y", `"record__FILE"`, `"ManifestFile"`).Replace(entrySchemaText)
-	if got, lossy, err := decodeEntries("m", encodeForeign(t, renamed, "", nil, entries)); err != nil || lossy || !reflect.DeepEqual(got, entries) {
+	if got, lossy, err := decodeEntries("m", encodeForeign(t, renamed, "", nil, entries), 0); err != nil || lossy || !reflect.DeepEqual(got, entries) {
 		t.Fatal("other record names:", lossy, err)
 	}
 	// HEAD's field: null may be dropped, a value may not.
@@ -184,7 +184,7 @@ func TestCodecsAndForeignSchemas(t *testing.T) {
 		if v != nil {
 			v = []any{int64(5)}
 		}
-		got, lossy, err := decodeEntries("m", encodeForeign(t, head, "_WRITE_COLS_SEQUENCES", v, entries))
+		got, lossy, err := decodeEntries("m", encodeForeign(t, head, "_WRITE_COLS_SEQUENCES", v, entries), 0)
 		if err != nil || lossy != want || !reflect.DeepEqual(got, entries) {
 			t.Fatal("field of HEAD:", value, lossy, err)
 		}
@@ -199,12 +199,12 @@ func TestCodecsAndForeignSchemas(t *testing.T) {
 		}
 		old = strings.Replace(old, cut, "", 1)
 	}
-	got, lossy, err := decodeEntries("m", encodeForeign(t, old, "", nil, entries))
+	got, lossy, err := decodeEntries("m", encodeForeign(t, old, "", nil, entries), 0)
 	if err != nil || lossy || got[0].File.WriteCols != nil || got[0].File.Name != entries[0].File.Name {
 		t.Fatal("old file:", err)
 	}
 	missing := strings.Replace(entrySchemaText, `{"name":"_LEVEL","type":"int"},`, "", 1)
-	if _, _, err = decodeEntries("m", encodeForeign(t, missing, "", nil, entries)); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "_LEVEL") {
+	if _, _, err = decodeEntries("m", encodeForeign(t, missing, "", nil, entries), 0); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "_LEVEL") {
 		t.Fatal("required field missing:", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestCorruptFiles(t *testing.T) {
 	for _, data := range goldenMetadata(t) {
 		for n := 0; n < len(data); n += 3 {
 			_, errList := decodeMetas("the-list", data[:n])
-			_, _, errEntries := decodeEntries("the-manifest", data[:n])
+			_, _, errEntries := decodeEntries("the-manifest", data[:n], 0)
 			for name, err := range map[string]error{"the-list": errList, "the-manifest": errEntries} {
 				// A cut at the end of the header or of a block leaves a shorter file that is whole.
 				if err == nil {
@@ -232,7 +232,7 @@ func TestCorruptFiles(t *testing.T) {
 			bad := bytes.Clone(data)
 			bad[rng.IntN(len(bad))] ^= byte(1 + rng.IntN(255))
 			_, err := decodeMetas("m", bad)
-			_, _, err2 := decodeEntries("m", bad)
+			_, _, err2 := decodeEntries("m", bad, 0)
 			for _, err := range []error{err, err2} {
 				if err != nil && !errors.Is(err, ErrCorrupt) {
 					t.Fatal(err)
@@ -326,7 +326,7 @@ func TestHostileSizes(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, err := decodeEntries("m", data)
+		_, _, err := decodeEntries("m", data, 0)
 		runtime.ReadMemStats(&after)
 		if !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)

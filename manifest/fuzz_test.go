@@ -80,7 +80,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add(hostile("deflate", 1, []byte{4, 0, 0}))
 	f.Add(hostile("snappy", 1, []byte{4, 0, 0, 0, 0, 0}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, _, err := decodeEntries("m", data)
+		entries, _, err := decodeEntries("m", data, 0)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatal(err)
@@ -91,7 +91,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries2, _, err := decodeEntries("m", again)
+		entries2, _, err := decodeEntries("m", again, 0)
 		if err != nil || len(entries) != len(entries2) {
 			t.Fatal(err)
 		}

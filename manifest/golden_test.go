@@ -252,7 +252,7 @@ func TestGoldenBytes(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				entries, _, err := decodeEntries(f.Name(), data)
+				entries, _, err := decodeEntries(f.Name(), data, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -266,7 +266,7 @@ func TestGoldenBytes(t *testing.T) {
 				}
 				m.Name, m.Size = f.Name(), int64(len(data))
 				summaries[m.Name] = m
-				back, _, err := decodeEntries(f.Name(), again)
+				back, _, err := decodeEntries(f.Name(), again, 0)
 				if err != nil || !reflect.DeepEqual(back, entries) {
 					t.Fatalf("%s/%s: changed by encoding again (%v)", name, f.Name(), err)
 				}
@@ -338,7 +338,7 @@ func TestGoldenLive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.IsSortedFunc(live, compareEntries) {
+			if !slices.IsSortedFunc(live, byPlace) {
 				t.Fatalf("%s: live files are not ordered", name)
 			}
 			var rows int64

@@ -94,6 +94,7 @@ func (x *index) plan(entries []Entry, overwrite bool) (change, error) {
 		e := &entries[i]
 		p := placed{id: idOf(e), total: e.TotalBuckets}
 		p.id.partition = x.intern(p.id.partition)
+		p.id.name = strings.Clone(p.id.name) // the index must not keep whole decoded blocks alive
 		if x.keyTypes != nil && e.File.Level > 0 {
 			lo, err := sortKey(e.File.MinKey, x.keyTypes)
 			if err != nil {

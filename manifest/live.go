@@ -62,7 +62,7 @@ func (t *Table) readManifest(ctx context.Context, m *Meta) ([]Entry, bool, error
 		return nil, false, err
 	}
 	name := t.store.URL(manifestPath(m.Name))
-	entries, lossy, err := decodeEntries(name, data)
+	entries, lossy, err := decodeEntries(name, data, m.Added+m.Deleted)
 	if err != nil {
 		return nil, false, err
 	}
@@ -126,7 +126,7 @@ func (t *Table) Live(ctx context.Context, s *Snapshot, keep func(*Entry) bool) (
 	if err != nil {
 		return nil, err
 	}
-	f := newFold(keep)
+	f := newFold(keep, liveSize(metas))
 	err = t.eachManifest(ctx, metas, func(m *Meta, entries []Entry, _ bool) error {
 		return f.apply(t.store.URL(manifestPath(m.Name)), entries)
 	})
@@ -136,9 +136,8 @@ func (t *Table) Live(ctx context.Context, s *Snapshot, keep func(*Entry) bool) (
 	if err != nil {
 		return nil, fmt.Errorf("live files of snapshot %d: %w", s.ID, err)
 	}
-	live := f.live()
-	slices.SortStableFunc(live, compareEntries)
-	return live, nil
+	f.sort()
+	return f.live(), nil
 }
 
 // Delta gives what a snapshot changed: the entries of its delta list in order. It reads that list and the manifests
@@ -177,7 +176,7 @@ func (t *Table) listed(ctx context.Context, s *Snapshot, what, name string, size
 }
 
 // compareEntries is the order of Live.
-func compareEntries(a, b Entry) int {
+func compareEntries(a, b *Entry) int {
 	return cmp.Or(
 		bytes.Compare(a.Partition, b.Partition),
 		cmp.Compare(a.Bucket, b.Bucket),
@@ -206,8 +205,11 @@ func (id fileID) String() string {
 }
 
 // idOf gives the identity of an entry's file.
-func idOf(e *Entry) fileID {
-	id := fileID{partition: string(fill(e.Partition)), bucket: int32(e.Bucket), level: int32(e.File.Level), name: e.File.Name}
+func idOf(e *Entry) fileID { return idIn(e, string(fill(e.Partition))) }
+
+// idIn is idOf for a caller that has the partition as a string.
+func idIn(e *Entry, partition string) fileID {
+	id := fileID{partition: partition, bucket: int32(e.Bucket), level: int32(e.File.Level), name: e.File.Name}
 	if len(e.File.ExtraFiles) > 0 {
 		id.extra = strings.Join(e.File.ExtraFiles, "/") // no file name holds a slash
 	}
@@ -220,28 +222,51 @@ func idOf(e *Entry) fileID {
 	return id
 }
 
-// fold builds a set of files from entries in order.
+// fold builds a set of files from entries in order. It keeps pointers to the entries it is given.
 type fold struct {
 	keep    func(*Entry) bool
 	at      map[fileID]int // position in entries; dropped: the file is live, but keep did not want it
-	entries []Entry
+	entries []*Entry       // nil: removed again
 	dead    int
+	names   map[string]string // partitions, so that each is one string
 	// early holds removals whose addition was not among the entries so far. A complete fold has none left; a fold over
 	// a part of the manifests keeps them.
-	early map[fileID]Entry
+	early map[fileID]*Entry
 }
 
 const dropped = -1
 
-func newFold(keep func(*Entry) bool) *fold {
-	return &fold{keep: keep, at: map[fileID]int{}}
+func newFold(keep func(*Entry) bool, size int64) *fold {
+	return &fold{keep: keep, at: make(map[fileID]int, min(max(0, size), maxReserve)), names: map[string]string{}}
+}
+
+// maxReserve bounds what is allocated on the word of a manifest list.
+const maxReserve = 1 << 16
+
+// liveSize guesses the number of live files from the counts in the lists.
+func liveSize(metas []Meta) (n int64) {
+	for i := range metas {
+		n += metas[i].Added - metas[i].Deleted
+	}
+	return n
+}
+
+// id gives the identity of an entry.
+func (f *fold) id(e *Entry) fileID {
+	row := fill(e.Partition)
+	p, ok := f.names[string(row)]
+	if !ok {
+		p = string(row)
+		f.names[p] = p
+	}
+	return idIn(e, p)
 }
 
 // apply takes the entries of one manifest.
 func (f *fold) apply(name string, entries []Entry) error {
 	for i := range entries {
 		e := &entries[i]
-		id := idOf(e)
+		id := f.id(e)
 		pos, live := f.at[id]
 		switch {
 		case e.Kind == Add && live:
@@ -250,10 +275,10 @@ func (f *fold) apply(name string, entries []Entry) error {
 			f.at[id] = dropped
 		case e.Kind == Add:
 			f.at[id] = len(f.entries)
-			f.entries = append(f.entries, *e)
+			f.entries = append(f.entries, e)
 		case live:
 			if pos != dropped {
-				f.entries[pos].File.Name = "" // a hole; no live file has an empty name
+				f.entries[pos] = nil
 				f.dead++
 			}
 			delete(f.at, id)
@@ -262,9 +287,9 @@ func (f *fold) apply(name string, entries []Entry) error {
 				return &CorruptError{Name: name, Reason: fmt.Sprintf("entry %d removes file %s a second time", i, id)}
 			}
 			if f.early == nil {
-				f.early = map[fileID]Entry{}
+				f.early = map[fileID]*Entry{}
 			}
-			f.early[id] = *e
+			f.early[id] = e
 		}
 	}
 	return nil
@@ -278,10 +303,20 @@ func (f *fold) complete(name string) error {
 	return nil
 }
 
-// live gives the files that are left, in the order in which they were added.
+// sort puts what is left into the order of Live. Nothing may be applied afterwards.
+func (f *fold) sort() {
+	f.entries = slices.DeleteFunc(f.entries, func(e *Entry) bool { return e == nil })
+	f.dead = 0
+	slices.SortStableFunc(f.entries, compareEntries)
+}
+
+// live gives the files that are left, in the order in which they were added unless they were sorted.
 func (f *fold) live() []Entry {
-	if f.dead == 0 {
-		return f.entries
+	out := make([]Entry, 0, len(f.entries)-f.dead)
+	for _, e := range f.entries {
+		if e != nil {
+			out = append(out, *e)
+		}
 	}
-	return slices.DeleteFunc(f.entries, func(e Entry) bool { return e.File.Name == "" })
+	return out
 }

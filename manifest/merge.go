@@ -114,7 +114,7 @@ func (t *Table) merge(ctx context.Context, p *pending, metas []Meta) ([]Meta, er
 
 // mergeRange folds manifests into new ones.
 func (t *Table) mergeRange(ctx context.Context, p *pending, metas []Meta, all bool) (*merging, error) {
-	f := newFold(nil)
+	f := newFold(nil, liveSize(metas))
 	var size, entries int64
 	bounds := make([]int, 0, len(metas)+1)
 	err := t.eachManifest(ctx, metas, func(m *Meta, list []Entry, lossy bool) error {
@@ -143,15 +143,18 @@ func (t *Table) mergeRange(ctx context.Context, p *pending, metas []Meta, all bo
 				out.kept = append(out.kept, metas[i])
 				continue
 			}
-			rest = append(rest, added...)
+			for _, e := range added {
+				if e != nil {
+					rest = append(rest, *e)
+				}
+			}
 		}
-		rest = slices.DeleteFunc(rest, func(e Entry) bool { return e.File.Name == "" })
-		slices.SortStableFunc(rest, compareEntries) // so that bucket and partition bounds prune
+		slices.SortStableFunc(rest, byPlace) // so that bucket and partition bounds prune
 	} else {
 		for _, e := range f.early {
-			rest = append(rest, e)
+			rest = append(rest, *e)
 		}
-		slices.SortFunc(rest, compareEntries)
+		slices.SortFunc(rest, byPlace)
 		rest = append(rest, f.live()...)
 	}
 	if len(rest) == 0 {
@@ -162,10 +165,12 @@ func (t *Table) mergeRange(ctx context.Context, p *pending, metas []Meta, all bo
 	return out, err
 }
 
+// byPlace is compareEntries for a slice of entries.
+func byPlace(a, b Entry) int { return compareEntries(&a, &b) }
+
 // intact reports that a large manifest holds live files only, so that rewriting it would gain nothing.
-func intact(m *Meta, added []Entry, target int64) bool {
-	return m.Deleted == 0 && m.Size >= target/2 &&
-		!slices.ContainsFunc(added, func(e Entry) bool { return e.File.Name == "" })
+func intact(m *Meta, added []*Entry, target int64) bool {
+	return m.Deleted == 0 && m.Size >= target/2 && !slices.Contains(added, nil)
 }
 
 // encodeManifests writes entries as manifests of at most perFile entries.
