@@ -72,9 +72,9 @@ func openFlush(k *kit, r *run) ([]*benchmark, func() error, error) {
 			c.stop()
 			return errors.Join(err, drop(ctx, f, bucket0(), made))
 		}
-		b.shown = &shown{title: "flush: level-0 file, " + l.text + ", " + whereText(v.where), unit: "Mrows/s",
+		b.shown = &shown{title: "flush: level-0 file, " + l.text + ", " + whereText(v.where), unit: rate(v.procs),
 			limit: func(med lookup) (float64, string) {
-				return med(zstdEncode, v.procs, "Mrows/s"), "zstd-1 encode of the plain bytes"
+				return med(zstdEncode, v.procs, rate(v.procs)), "zstd-1 encode of the plain bytes"
 			}}
 		out = append(out, b)
 	}
@@ -202,9 +202,9 @@ func (p *compaction) bench(name string, procs int) *benchmark {
 	b.more = func(*clock) []metric {
 		return []metric{{share, "out/in"}, {float64(p.outBytes) / float64(p.out), "fileB/row"}}
 	}
-	b.shown = &shown{unit: "Mrows/s", limit: func(med lookup) (float64, string) {
+	b.shown = &shown{unit: rate(procs), limit: func(med lookup) (float64, string) {
 		// Every row is decoded, those that survive are encoded.
-		return 1 / (1/med(zstdDecode, procs, "Mrows/s") + share/med(zstdEncode, procs, "Mrows/s")), "zstd-1 decode of the input and encode of the output, plain bytes"
+		return 1 / (1/med(zstdDecode, procs, rate(procs)) + share/med(zstdEncode, procs, rate(procs))), "zstd-1 decode of the input and encode of the output, plain bytes"
 	}}
 	return b
 }

@@ -55,8 +55,8 @@ func openCodec(k *kit, _ *run) ([]*benchmark, func() error, error) {
 				return err
 			},
 			more: func(*clock) []metric { return []metric{{float64(info.Size) / float64(rows.N), "fileB/row"}} },
-			shown: &shown{title: "encode a data file", unit: "Mrows/s", limit: func(med lookup) (float64, string) {
-				return med(zstdEncode, procs, "Mrows/s"), "zstd-1 encode of the plain bytes"
+			shown: &shown{title: "encode a data file", unit: rate(procs), limit: func(med lookup) (float64, string) {
+				return med(zstdEncode, procs, rate(procs)), "zstd-1 encode of the plain bytes"
 			}},
 		}, &benchmark{
 			name: "Decode", procs: procs, rows: int64(rows.N * procs), bytes: size * int64(procs),
@@ -72,8 +72,8 @@ func openCodec(k *kit, _ *run) ([]*benchmark, func() error, error) {
 				}
 				return nil
 			},
-			shown: &shown{title: "decode a data file", unit: "Mrows/s", limit: func(med lookup) (float64, string) {
-				return med(zstdDecode, procs, "Mrows/s"), "zstd-1 decode of the plain bytes"
+			shown: &shown{title: "decode a data file", unit: rate(procs), limit: func(med lookup) (float64, string) {
+				return med(zstdDecode, procs, rate(procs)), "zstd-1 decode of the plain bytes"
 			}},
 		})
 	}

@@ -79,6 +79,9 @@ func (l *limits) bench(of limitOf) (*benchmark, error) {
 	switch of.name {
 	case memcpy:
 		b.rows, b.bytes, b.op = l.rows, int64(len(l.src)), l.copying(of.procs)
+		b.more = func(c *clock) []metric {
+			return []metric{{float64(b.bytes) * float64(len(c.laps)) / c.sum.cpu.Seconds() / 1e6, "MB/cpu-s"}}
+		}
 	case zstdEncode:
 		b.rows, b.bytes = l.rows, int64(len(l.src))
 		b.op, err = l.encoding(of.procs)

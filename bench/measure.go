@@ -105,6 +105,15 @@ type shown struct {
 // lookup gives the median of a benchmark's figure in this run; NaN when it was not measured.
 type lookup func(name string, procs int, unit string) float64
 
+// rate is the figure that stands for the speed of computing. On one core it is rows per second of processor time, which
+// other work on the machine disturbs less than it does wall time.
+func rate(procs int) string {
+	if procs == 1 {
+		return "Mrows/cpu-s"
+	}
+	return "Mrows/s"
+}
+
 // overhead bounds how much longer than its timed part a sample may take.
 const overhead = 5
 

@@ -53,7 +53,7 @@ func openMerge(k *kit, r *run) ([]*benchmark, func() error, error) {
 				}
 				return err
 			},
-			shown: &shown{title: "merge 8 runs in memory, " + v.text + " keys", unit: "Mrows/s", limit: copyLimit(rows, size)},
+			shown: &shown{title: "merge 8 runs in memory, " + v.text + " keys", unit: rate(1), limit: copyLimit(rows, size)},
 		})
 	}
 	gather, err := gatherBench(s, k)
@@ -66,7 +66,7 @@ func openMerge(k *kit, r *run) ([]*benchmark, func() error, error) {
 // copyLimit is the rate at which rows of this size could be copied.
 func copyLimit(rows, size int64) func(lookup) (float64, string) {
 	return func(med lookup) (float64, string) {
-		return med(memcpy, 1, "MB/s") * float64(rows) / float64(size), "memcpy of the plain bytes"
+		return med(memcpy, 1, "MB/cpu-s") * float64(rows) / float64(size), "memcpy of the plain bytes"
 	}
 }
 
@@ -140,7 +140,7 @@ func gatherBench(s *schema.Schema, k *kit) ([]*benchmark, error) {
 				c.stop()
 				return checkGather(runs, batches, made)
 			},
-			shown: &shown{title: fmt.Sprintf("gather 8 columns in ranges of %d", v.n), unit: "Mrows/s", limit: copyLimit(rows, size)},
+			shown: &shown{title: fmt.Sprintf("gather 8 columns in ranges of %d", v.n), unit: rate(1), limit: copyLimit(rows, size)},
 		})
 	}
 	return out, nil
