@@ -203,6 +203,7 @@ func (s *lineSource) split(ctx context.Context, data []byte) {
 
 // line decodes the line that ends with rest.
 func (s *lineSource) line(ctx context.Context, rest []byte) {
+	rest = bytes.TrimRight(rest, "\r\n")
 	value := rest
 	if len(s.partial) > 0 {
 		keep := max(0, min(len(rest), s.maxLine+2-len(s.partial)))

@@ -43,6 +43,7 @@ var errOracle = errors.New("refused by the oracle")
 
 // escapes finds the escapes of JSON strings.
 var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)`)
+var exponent = regexp.MustCompile(`[eE][+-]?0*(\d+)$`)
 var halfPair = regexp.MustCompile(`^\\u[dD][89a-fA-F][0-9a-fA-F]{2}$`)
 
 // oracle gives the row by encoding/json and exact arithmetic. unsure: it cannot say (numbers with huge exponents).
@@ -122,7 +123,7 @@ func oracleValue(t schema.Type, raw string) (v any, unsure bool, err error) {
 		f, err := strconv.ParseFloat(text, 64)
 		return f, false, err
 	}
-	if m := regexp.MustCompile(`[eE][+-]?0*(\d+)$`).FindStringSubmatch(text); m != nil && len(m[1]) > 3 {
+	if m := exponent.FindStringSubmatch(text); m != nil && len(m[1]) > 3 {
 		return nil, true, errOracle
 	}
 	r, ok := new(big.Rat).SetString(text)
