@@ -102,3 +102,32 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzManifestRecords feeds the record decoder without compression in the way: any bytes as a block of records.
+func FuzzManifestRecords(f *testing.F) {
+	names, err := filepath.Glob(filepath.Join(goldenDir, "golden.db", "pk_*", "manifest", "manifest-*-0"))
+	if err != nil || len(names) == 0 {
+		f.Fatal(err)
+	}
+	for _, n := range names {
+		data, err := os.ReadFile(n)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if strings.Contains(n, "manifest-list-") {
+			continue
+		}
+		_, raw := rawRecords(f, n, data)
+		f.Add(byte(1), raw)
+		f.Add(byte(2), raw)
+	}
+	f.Fuzz(func(t *testing.T, count byte, block []byte) {
+		entries, _, err := decodeEntries("m", hostile("null", int64(count), block), 1<<40)
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+		if err == nil && len(entries) != int(count) && len(block) > 0 {
+			t.Fatalf("%d entries of %d", len(entries), count)
+		}
+	})
+}
