@@ -20,8 +20,9 @@ const PropEpoch = "calve.epoch"
 // Commit publishes all rows written before the call, together with the writer's progress, in one snapshot. When there
 // are no rows and the progress is that of the last commit, nothing is published and the result is nil.
 //
-// Commit returns an error that matches ErrFenced when a newer epoch of the job exists, and ErrPoisoned when the outcome
-// could not be learned; in both cases open the table again and go on from LastProgress.
+// Commit returns an error that matches ErrFenced when a newer epoch of the job exists, and ErrPoisoned when rows could
+// not be flushed or the outcome could not be learned: then open the table again and go on from LastProgress. After any
+// other error nothing was published, and a later Commit publishes the rows of this one too.
 func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
@@ -31,7 +32,7 @@ func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, err
 		return nil, err
 	}
 	entries := t.collect(generation)
-	if len(entries) == 0 && (t.user == "" || t.sameProgress(p)) {
+	if len(entries) == 0 && (t.epoch == 0 || t.sameProgress(p)) { // without a job nobody asks for progress
 		return nil, nil
 	}
 	snap, err := t.publish(ctx, manifest.Append, entries, p)
@@ -43,6 +44,7 @@ func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, err
 		info.Rows += entries[i].File.Rows
 	}
 	t.published(generation)
+	t.metrics.commits.Add(1)
 	t.metrics.rowsCommitted.Add(info.Rows)
 	t.metrics.lastCommit.Store(int64(info.Took))
 	if t.set.Events.Committed != nil {
@@ -64,22 +66,20 @@ func (t *Table) settle(ctx context.Context) (int64, error) {
 	t.generation++
 	t.mu.Unlock()
 	if f != nil {
-		if err := t.flush(ctx, f); err != nil {
-			t.fail(err)
-		}
+		t.flush(ctx, f)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waitFlushedLocked(generation)
-	return generation, t.usableLocked()
+	if err := t.waitFlushed(ctx, generation); err != nil {
+		return 0, err
+	}
+	return generation, t.usable()
 }
 
-// collect gathers the flushed files of all buckets up to a generation.
+// collect gathers the flushed files up to a generation.
 func (t *Table) collect(generation int64) []manifest.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var entries []manifest.Entry
-	for _, b := range t.buckets {
+	for b := range t.unpublished {
 		for _, r := range b.ready {
 			if r.generation <= generation {
 				entries = append(entries, entry(b, manifest.Add, r.file))
@@ -96,11 +96,12 @@ func (t *Table) collect(generation int64) []manifest.Entry {
 func (t *Table) published(generation int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, b := range t.buckets {
-		if len(b.ready) == 0 {
-			continue
-		}
+	for b := range t.unpublished {
 		b.ready = slices.DeleteFunc(b.ready, func(r readyFile) bool { return r.generation <= generation })
+		if len(b.ready) == 0 {
+			b.ready = nil
+			delete(t.unpublished, b)
+		}
 		t.enqueueLocked(b)
 	}
 }
@@ -138,14 +139,11 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	if err != nil {
 		return nil, t.commitFailed(kind, err)
 	}
-	t.identifier = id
-	t.progress, t.hasWritten = Progress{Properties: props, Watermark: p.Watermark}, true
+	t.identifier, t.last = id, snap.ID
+	t.progress, t.hasWritten = Progress{Properties: props, Watermark: p.Watermark}, t.hasWritten || hasProgress(props)
 	if err := t.catchUp(ctx, snap, entries); err != nil {
-		t.fail(err)
-		return snap, nil // published; the handle is of no more use
+		t.fail(err) // published, but the handle is of no more use
 	}
-	t.metrics.commits.Add(1)
-	t.metrics.snapshot.Store(snap.ID)
 	t.watch.publish(snap.ID)
 	return snap, nil
 }
@@ -157,8 +155,12 @@ func (t *Table) commitFailed(kind manifest.CommitKind, err error) error {
 	if errors.Is(err, manifest.ErrConflict) {
 		t.metrics.conflicts.Add(1)
 	}
-	if errors.Is(err, storage.ErrUnknown) || errors.Is(err, ErrFenced) {
+	unknown := errors.Is(err, storage.ErrUnknown)
+	if unknown || errors.Is(err, ErrFenced) {
 		t.fail(err)
+	}
+	if unknown {
+		err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 	}
 	return fmt.Errorf("committing %s to %s: %w", kind, t.store.URL(""), err)
 }
@@ -213,7 +215,7 @@ func (t *Table) catchUp(ctx context.Context, snap *manifest.Snapshot, own []mani
 	if err := t.apply(own); err != nil {
 		return err
 	}
-	t.known = snap.ID
+	t.setKnown(snap.ID)
 	return nil
 }
 
@@ -229,7 +231,7 @@ func (t *Table) applyForeign(ctx context.Context, id int64) error {
 	if err := t.apply(entries); err != nil {
 		return fmt.Errorf("snapshot %d of user %q: %w", id, s.CommitUser, err)
 	}
-	t.known = id
+	t.setKnown(id)
 	return nil
 }
 

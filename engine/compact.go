@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/calve-io/calve/lsm"
@@ -209,6 +211,7 @@ func (t *Table) Compact(ctx context.Context, full bool) error {
 		todo = append(todo, b)
 	}
 	t.mu.Unlock()
+	slices.SortFunc(todo, func(a, b *bucket) int { return strings.Compare(a.part.Dir, b.part.Dir) })
 	for _, b := range todo {
 		if err := t.compactBucket(ctx, b, pick); err != nil {
 			return err
@@ -232,6 +235,7 @@ func (t *Table) compactBucket(ctx context.Context, b *bucket, pick picker) error
 		}
 		t.mu.Lock()
 		b.busy = false
+		t.enqueueLocked(b) // what commits asked for in the meantime
 		t.mu.Unlock()
 		if errors.Is(err, manifest.ErrConflict) && conflicts < 10 {
 			conflicts++
@@ -283,6 +287,9 @@ func (t *Table) expireLoop(ctx context.Context) {
 }
 
 func (t *Table) expire(ctx context.Context) error {
+	if err := t.keepProgress(ctx); err != nil {
+		return err
+	}
 	_, err := t.meta.Expire(ctx, manifest.RetentionOf(t.opts), t.env.Now())
 	return err
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,15 +35,14 @@ func (t *Table) flushActive(ctx context.Context) error {
 	}
 	go func() {
 		defer func() { <-t.slots }()
-		if err := t.flush(t.ctx, f); err != nil {
-			t.fail(err)
-		}
+		t.flush(t.ctx, f)
 	}()
 	return nil
 }
 
-// flush writes the level-0 files of a frozen buffer and notes them as ready for publication.
-func (t *Table) flush(ctx context.Context, f *frozen) error {
+// flush writes the level-0 files of a frozen buffer and notes them as ready for publication. If it fails it poisons the
+// table, in the same step in which it ends: a Commit that waits for it must not publish without its rows.
+func (t *Table) flush(ctx context.Context, f *frozen) {
 	made, err := t.flushShares(ctx, f)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,23 +51,39 @@ func (t *Table) flush(ctx context.Context, f *frozen) error {
 		for _, file := range made[i] {
 			b.ready = append(b.ready, readyFile{f.generation, file})
 		}
+		if len(b.ready) > 0 {
+			t.unpublished[b] = struct{}{}
+		}
+	}
+	if err != nil {
+		t.failLocked(err)
 	}
 	if t.inflight[f.generation]--; t.inflight[f.generation] == 0 {
 		delete(t.inflight, f.generation)
 	}
 	t.settled.Broadcast()
-	return err
 }
 
-// waitFlushedLocked waits until all flushes of the generations up to g have ended; mu is held, and given away meanwhile.
-func (t *Table) waitFlushedLocked(g int64) {
+// waitFlushed waits until all flushes of the generations up to g have ended, or ctx has.
+func (t *Table) waitFlushed(ctx context.Context, g int64) error {
+	stop := context.AfterFunc(ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.settled.Broadcast()
+	})
+	defer stop()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for {
 		running := false
 		for n := range t.inflight {
 			running = running || n <= g
 		}
 		if !running {
-			return
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("waiting for flushes of %s: %w", t.store.URL(""), err)
 		}
 		t.settled.Wait()
 	}

@@ -49,7 +49,11 @@ func (t *Table) claim(ctx context.Context) error {
 		}
 		err := t.fence(ctx, t.known)
 		if err == nil {
-			return t.record(ctx, "open", jobRecord{Epoch: t.epoch, TimeMillis: t.env.Now().UnixMilli()})
+			if err := t.record(ctx, "open", jobRecord{Epoch: t.epoch, TimeMillis: t.env.Now().UnixMilli()}); err != nil {
+				return err
+			}
+			t.forgetEpoch(ctx, t.epoch-1)
+			return nil
 		}
 		if !errors.Is(err, errMoved) {
 			return fmt.Errorf("taking over job %q: %w", t.set.Job, err)
@@ -89,6 +93,7 @@ func (t *Table) fence(ctx context.Context, base int64) error {
 		return err
 	}
 	t.identifier++
+	t.last = snap.ID
 	t.progress.Properties = props
 	return t.catchUp(ctx, snap, nil)
 }
@@ -98,7 +103,7 @@ func (t *Table) findProgress(ctx context.Context) error {
 	s, err := t.meta.LastOfUser(ctx, t.user)
 	if err == nil {
 		e, err := epochOf(s)
-		t.epoch, t.identifier, t.hasWritten = e+1, s.CommitIdentifier, hasProgress(s.Properties)
+		t.epoch, t.identifier, t.last, t.hasWritten = e+1, s.CommitIdentifier, s.ID, hasProgress(s.Properties)
 		t.progress = Progress{Properties: s.Properties, Watermark: s.Watermark}
 		return err
 	}
@@ -184,13 +189,42 @@ func numbered(name, prefix string) (int64, bool) {
 	return n, err == nil && n > 0
 }
 
-// release writes the closing record of the epoch.
-func (t *Table) release(ctx context.Context) error {
+// forgetEpoch removes the records of an epoch that a newer one has followed, so that restarts do not pile them up.
+func (t *Table) forgetEpoch(ctx context.Context, epoch int64) {
+	for _, what := range []string{"open", "closed"} {
+		name := fmt.Sprintf("%s/%s-%d", t.jobDir(), what, epoch)
+		if err := t.store.Delete(ctx, name); err != nil {
+			t.env.Log.Debug("old record of a job not deleted", "name", t.store.URL(name), "error", err)
+		}
+	}
+}
+
+// keepProgress publishes the job's progress again when so many snapshots of others have followed that an expiry may
+// take the newest one of the job.
+func (t *Table) keepProgress(ctx context.Context) error {
 	if t.epoch == 0 {
 		return nil
 	}
 	t.commitMu.Lock()
+	defer t.commitMu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	if err := t.refresh(ctx); err != nil {
+		return err
+	}
+	if t.known-t.last < int64(manifest.RetentionOf(t.opts).Min) {
+		return nil
+	}
+	_, err := t.publish(ctx, manifest.Append, nil, t.progress)
+	return err
+}
+
+// release writes the closing record of the epoch; commitMu is held.
+func (t *Table) release(ctx context.Context) error {
+	if t.epoch == 0 {
+		return nil
+	}
 	rec := jobRecord{Epoch: t.epoch, TimeMillis: t.env.Now().UnixMilli(), Identifier: t.identifier, Properties: t.progress.Properties, Written: t.hasWritten}
-	t.commitMu.Unlock()
 	return t.record(ctx, "closed", rec)
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -38,19 +39,22 @@ type Table struct {
 	commitMu   sync.Mutex
 	known      int64 // newest snapshot whose effect is in the buckets; commitMu
 	identifier int64 // last commit identifier used; commitMu
+	last       int64 // newest snapshot of this job; commitMu
 	progress   Progress
 	hasWritten bool // progress is that of a snapshot of this job; commitMu
 
-	mu         sync.Mutex
-	buckets    map[bucketKey]*bucket
-	parts      map[string]*partition
-	active     *buffer
-	poison     error
-	closed     bool
-	queue      []*bucket     // buckets to compact, each at most once
-	generation int64         // grows with each Commit: rows of later generations are not its own
-	inflight   map[int64]int // flushes that run, by the generation of their rows
-	settled    *sync.Cond    // on mu: a flush has ended
+	mu          sync.Mutex
+	buckets     map[bucketKey]*bucket
+	parts       map[string]*partition
+	active      *buffer
+	unpublished map[*bucket]struct{} // buckets with ready files: what a Commit costs depends on them alone
+	poison      error
+	doubtful    bool // a snapshot may have been published, or may yet appear, without our knowledge
+	closed      bool
+	queue       []*bucket     // buckets to compact, each at most once
+	generation  int64         // grows with each Commit: rows of later generations are not its own
+	inflight    map[int64]int // flushes that run, by the generation of their rows
+	settled     *sync.Cond    // on mu: a flush has ended
 
 	slots   chan struct{} // one for each flush that may be in flight
 	queued  chan struct{} // wakes a compaction worker
@@ -116,7 +120,7 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	}
 	t := &Table{
 		store: store, meta: meta, schema: s, opts: opts, set: set, env: env, policy: lsm.PolicyOf(opts),
-		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{},
+		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{}, unpublished: map[*bucket]struct{}{},
 		inflight: map[int64]int{}, slots: make(chan struct{}, 2), queued: make(chan struct{}, max(1, set.Compaction)),
 	}
 	t.settled = sync.NewCond(&t.mu)
@@ -174,8 +178,14 @@ func (t *Table) load(ctx context.Context) error {
 			return err
 		}
 	}
-	t.known = snap.ID
+	t.setKnown(snap.ID)
 	return nil
+}
+
+// setKnown notes the newest snapshot whose effect is in the buckets; commitMu is held, or the caller is alone.
+func (t *Table) setKnown(id int64) {
+	t.known = id
+	t.metrics.snapshot.Store(id)
 }
 
 func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
@@ -259,6 +269,13 @@ func (t *Table) usableLocked() error {
 func (t *Table) fail(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.failLocked(err)
+}
+
+func (t *Table) failLocked(err error) {
+	if errors.Is(err, storage.ErrUnknown) {
+		t.doubtful = true
+	}
 	if t.poison == nil {
 		t.poison = err
 		t.env.Log.Error("table handle poisoned", "table", t.store.URL(""), "error", err)
@@ -266,7 +283,7 @@ func (t *Table) fail(err error) {
 }
 
 // Close stops background work and ends the job's epoch. Rows that were written but not committed are dropped: commit
-// before. It waits for running compactions to stop; their files are removed.
+// before. It waits for a Commit that runs, and for flushes and compactions to stop; their files are removed.
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed {
@@ -274,15 +291,19 @@ func (t *Table) Close(ctx context.Context) error {
 		return nil
 	}
 	t.closed = true
-	poisoned := t.poison != nil
 	t.mu.Unlock()
 	t.cancel()
 	t.wg.Wait()
-	t.mu.Lock()
-	t.waitFlushedLocked(math.MaxInt64)
-	t.mu.Unlock()
+	t.commitMu.Lock() // what a running Commit is about to publish must not be dropped
+	defer t.commitMu.Unlock()
+	defer t.watch.close()
+	if err := t.waitFlushed(ctx, math.MaxInt64); err != nil {
+		return err
+	}
 	t.dropUnpublished(ctx)
-	t.watch.close()
+	t.mu.Lock()
+	poisoned := t.poison != nil
+	t.mu.Unlock()
 	if poisoned {
 		return nil
 	}
@@ -293,14 +314,15 @@ func (t *Table) Close(ctx context.Context) error {
 func (t *Table) dropUnpublished(ctx context.Context) {
 	t.mu.Lock()
 	var names []string
-	if t.poison == nil { // after an unknown outcome the files may be published: they stay
-		for _, b := range t.buckets {
+	if !t.doubtful { // else the files may be published: they stay
+		for b := range t.unpublished {
 			for i := range b.ready {
 				names = append(names, b.part.Dir+"/"+b.ready[i].file.Name)
 			}
 			b.ready = nil
 		}
 	}
+	clear(t.unpublished)
 	t.mu.Unlock()
 	for _, n := range names {
 		if err := t.store.Delete(ctx, n); err != nil {

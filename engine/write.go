@@ -21,8 +21,11 @@ type buffer struct {
 	touched []*bucket // buckets with rows in this buffer, in order of their first row
 }
 
-// maxBufferRows keeps row numbers and Arrow's 32-bit string offsets in range.
-const maxBufferRows = 1 << 24
+// Bounds that keep row numbers and Arrow's 32-bit string offsets in range when batches are joined.
+const (
+	maxBufferRows  = 1 << 24
+	maxBufferBytes = 1 << 30
+)
 
 // Write adds a batch. Its columns must be those of Schema, in that order. The batch is kept: its buffers must not
 // change afterwards. Write blocks while two full buffers are being flushed already.
@@ -37,11 +40,14 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 	}
 	size := batchBytes(b)
 	t.mu.Lock()
-	if err := t.usableLocked(); err != nil {
-		t.mu.Unlock()
-		return err
-	}
-	if a := t.active; a.rows > 0 && (a.rows+b.Len() > maxBufferRows || a.bytes+size > 1<<30) {
+	for {
+		if err := t.usableLocked(); err != nil {
+			t.mu.Unlock()
+			return err
+		}
+		if a := t.active; a.rows == 0 || a.rows+b.Len() <= maxBufferRows && a.bytes+size <= maxBufferBytes {
+			break
+		}
 		t.mu.Unlock()
 		if err := t.flushActive(ctx); err != nil {
 			return err
@@ -186,16 +192,18 @@ func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error 
 		return nil // one bucket: all rows, no list needed
 	}
 	byNumber := make([]*bucket, r.buckets)
-	for i := range n {
-		b := byNumber[numbers[i]]
-		if b == nil {
-			var err error
-			if b, err = t.bucketLocked(binrow.EmptyRow, int(numbers[i])); err != nil {
-				return err
-			}
-			byNumber[numbers[i]] = b
-			t.active.touch(b)
+	for _, number := range numbers[:n] {
+		if byNumber[number] != nil {
+			continue
 		}
+		var err error
+		if byNumber[number], err = t.bucketLocked(binrow.EmptyRow, int(number)); err != nil {
+			return err
+		}
+	}
+	for i, number := range numbers[:n] {
+		b := byNumber[number]
+		t.active.touch(b)
 		b.sel = append(b.sel, first+int32(i))
 	}
 	return nil
