@@ -83,23 +83,22 @@ type Changes struct {
 // names and the data files those name; never a listing, never the table. Snapshots that change no rows (compactions)
 // yield only their closing item.
 //
+// OVERWRITE snapshots yield only their closing item too, as in Paimon's streaming reads: what they replace is not told.
+//
 // The sequence ends at the newest snapshot, or with Follow when ctx ends (no error then). When the next snapshot has
 // been expired the error matches manifest.ErrSnapshotExpired.
 func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, error] {
 	return func(yield func(Changes, error) bool) {
-		next, ok := r.begin(ctx, spec, yield)
-		for ok {
-			snap, err := r.nextSnapshot(ctx, next, spec)
-			if err != nil {
-				if !errors.Is(err, errEnd) {
-					yield(Changes{}, err)
-				}
-				return
+		next, err := r.begin(ctx, spec, yield)
+		for ; err == nil; next++ {
+			var snap *manifest.Snapshot
+			if snap, err = r.nextSnapshot(ctx, next, spec); err == nil {
+				err = r.step(ctx, snap, spec, yield)
 			}
-			if !r.step(ctx, snap, spec, yield) {
-				return
-			}
-			next++
+		}
+		stopped := spec.Follow && ctx.Err() != nil
+		if !errors.Is(err, errEnd) && !stopped {
+			yield(Changes{}, err)
 		}
 	}
 }
@@ -108,36 +107,60 @@ func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, err
 var errEnd = errors.New("end of the change stream")
 
 // begin finds the first snapshot to read, after telling the state before it where that is needed.
-func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, error) bool) (int64, bool) {
+func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, error) bool) (int64, error) {
 	switch spec.From.Mode {
 	case FromSnapshot:
-		return spec.From.Snapshot, true
+		return spec.From.Snapshot, nil
 	case Latest:
 		s, err := r.meta.Latest(ctx)
 		if errors.Is(err, manifest.ErrNoSnapshot) {
-			return 1, true
+			return 1, nil
 		}
 		if err != nil {
-			return 0, yield(Changes{}, err) && false
+			return 0, err
 		}
-		return s.ID + 1, true
+		return s.ID + 1, nil
 	}
 	s, err := r.meta.Earliest(ctx)
 	if errors.Is(err, manifest.ErrNoSnapshot) || err == nil && s.ID == 1 {
-		return 1, true
+		return 1, nil
 	}
 	if err != nil {
-		return 0, yield(Changes{}, err) && false
+		return 0, err
 	}
-	for rec, err := range r.Scan(ctx, Query{Snapshot: s.ID, Columns: spec.Columns}) {
+	return s.ID + 1, r.tellState(ctx, s, spec, yield)
+}
+
+// tellState tells the rows of a snapshot as inserts.
+func (r *Reader) tellState(ctx context.Context, s *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) error {
+	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Time: time.UnixMilli(s.TimeMillis)}
+	splits, err := r.Plan(ctx, Query{Snapshot: s.ID, Columns: spec.Columns})
+	if err != nil {
+		return err
+	}
+	for i := range splits {
+		cols, err := splits[i].view.projection(spec.Columns)
 		if err != nil {
-			return 0, yield(Changes{}, err) && false
+			return err
 		}
-		if !yield(Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Rec: rec, Time: time.UnixMilli(s.TimeMillis)}, nil) {
-			return 0, false
+		base.Bucket = splits[i].Part.Dir
+		err = r.readSplit(ctx, &splits[i], cols, func(rec arrow.RecordBatch) error {
+			c := base
+			c.Rec = rec
+			if !yield(c, nil) {
+				return errEnd
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return s.ID + 1, yield(Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Complete: true, Time: time.UnixMilli(s.TimeMillis)}, nil)
+	base.Bucket, base.Complete = "", true
+	if !yield(base, nil) {
+		return errEnd
+	}
+	return nil
 }
 
 // nextSnapshot reads a snapshot, waiting for it with Follow.
@@ -152,9 +175,6 @@ func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*ma
 		if err == nil {
 			return s, nil
 		}
-		if ctx.Err() != nil {
-			return nil, errEnd
-		}
 		if !errors.Is(err, storage.ErrNotFound) || errors.Is(err, manifest.ErrSnapshotExpired) {
 			return nil, err
 		}
@@ -164,7 +184,7 @@ func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*ma
 		// A wake-up that came before the failed read left its value in the channel, so none is missed.
 		select {
 		case <-ctx.Done():
-			return nil, errEnd
+			return nil, ctx.Err()
 		case _, open := <-wake:
 			if !open {
 				wake = nil // the writer is gone; go on by polling
@@ -175,16 +195,16 @@ func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*ma
 }
 
 // step delivers the changes of one snapshot.
-func (r *Reader) step(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) bool {
+func (r *Reader) step(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) error {
 	base := Changes{Snapshot: snap.ID, Kind: snap.CommitKind, Time: time.UnixMilli(snap.TimeMillis)}
 	if err := r.deliver(ctx, snap, spec, base, yield); err != nil {
-		if !errors.Is(err, errEnd) {
-			yield(Changes{}, fmt.Errorf("changes of snapshot %d: %w", snap.ID, err))
-		}
-		return false
+		return fmt.Errorf("changes of snapshot %d: %w", snap.ID, err)
 	}
 	base.Complete = true
-	return yield(base, nil)
+	if !yield(base, nil) {
+		return errEnd
+	}
+	return nil
 }
 
 // changeFiles names the files that tell the changes of a snapshot: those of its changelog, in a table that has one, else
