@@ -111,7 +111,12 @@ func (r *run) group(g group) (err error) {
 
 // take measures a benchmark once and writes the result down.
 func (r *run) take(b *benchmark, per time.Duration) error {
-	s, err := measure(r.ctx, b, per)
+	var s sample
+	var err error
+	// The label separates the benchmarks of a group in its profile: go tool pprof -tagfocus bench=Flush/thin/mem-1 …
+	pprof.Do(r.ctx, pprof.Labels("bench", fmt.Sprintf("%s-%d", b.name, b.procs)), func(ctx context.Context) {
+		s, err = measure(ctx, b, per)
+	})
 	if err != nil {
 		return err
 	}
