@@ -48,6 +48,7 @@ type column struct {
 	hasDef  bool
 
 	seen uint64 // number of the attempt that last set the column
+	text span   // where the value stands in the message, for plans that track it
 
 	i8   []int8
 	i16  []int16

@@ -100,13 +100,13 @@ func NewDecoder(cfg DecoderConfig) (Decoder, error) {
 		c.key = slices.Contains(cfg.Schema.PrimaryKeys, f.Name)
 		d.cols = append(d.cols, c)
 	}
-	for i := range d.cols {
-		if d.cols[i].key {
-			d.keys = append(d.keys, i)
-		}
-	}
 	if err := d.bindMetadata(); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	for i := range d.cols {
+		if d.cols[i].key && d.cols[i].meta == metaNone {
+			d.keys = append(d.keys, i)
+		}
 	}
 	if err := d.bindUnits(); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)

@@ -411,6 +411,8 @@ func TestEnvelope(t *testing.T) {
 		{"update", `{"before":{"id":1,"st":"old","day":"a"},"after":{"id":1,"st":"new","day":"a"},"op":"u"}`, `[[+U 1 new a]]`},
 		{"moved", `{"before":{"id":7,"st":"x","day":"11"},"after":{"id":7,"st":"y","day":"12"},"op":"u"}`, `[[+U 7 y 12] [-D 7 x 11]]`},
 		{"moved, before last", `{"after":{"id":7,"st":"y","day":"12"},"op":"u","before":{"id":7,"st":"x","day":"11"}}`, `[[+U 7 y 12] [-D 7 x 11]]`},
+		{"same key in other words", `{"before":{"id":7.0,"st":"x","day":"\u0031"},"after":{"id":7,"st":"y","day":"1"},"op":"u"}`, `[[+U 7 y 1]]`},
+		{"key twice in before", `{"before":{"id":7,"id":7},"after":null,"op":"d"}`, `a key column occurs twice in before (at byte 23 of the value)`},
 		{"update without before", `{"before":null,"after":{"id":7,"st":"y","day":"12"},"op":"u"}`, `[[+U 7 y 12]]`},
 		{"update, key alone before", `{"before":{"id":7,"st":null,"day":null},"after":{"id":7,"st":"y","day":"12"},"op":"u"}`,
 			`column "day": is missing or null in before, so the row that the update replaces is not known (at byte 10 of the value)`},
@@ -430,6 +432,14 @@ func TestEnvelope(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { checkDecode(t, cfg, `{"id":1}`, c.value, c.want) })
 	}
+}
+
+// TestEnvelopeKeyFromMetadata: a key column that is metadata needs not be in before.
+func TestEnvelopeKeyFromMetadata(t *testing.T) {
+	cfg := DecoderConfig{Schema: tableOf(t, "id,part", "id BIGINT", "part INT"), Format: FormatDebezium, Metadata: map[string]string{"part": "partition"}}
+	checkDecode(t, cfg, "", `{"before":{"id":7},"after":{"id":7},"op":"u"}`, `[[+U 7 3]]`)
+	checkDecode(t, cfg, "", `{"before":{"id":6},"after":{"id":7},"op":"u"}`, `[[+U 7 3] [-D 6 3]]`)
+	checkDecode(t, cfg, "", `{"before":{"id":6},"op":"d"}`, `[[-D 6 3]]`)
 }
 
 func TestMetadataColumns(t *testing.T) {

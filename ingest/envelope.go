@@ -11,45 +11,55 @@ type span struct {
 }
 
 // envelope is what was found in the envelope of the record being read. The object "after" is decoded where it stands,
-// as most events are inserts and updates; "before" is only remembered, as few events need it.
+// as most events are inserts and updates. Of "before" only its place and the text of its key are remembered, as few
+// events need more.
 type envelope struct {
 	before, after span
+	keys          []span // in before, by key column
 	inPayload     bool
 }
 
-// span validates an object or null and remembers where it stands.
-func (d *jsonDecoder) span(b []byte, i int, s *span) int {
+// readAfter decodes the row in "after".
+func (d *jsonDecoder) readAfter(b []byte, i int) int {
+	return d.readRow(b, i, &d.envelope.after, &d.row)
+}
+
+// readBefore notes the row in "before".
+func (d *jsonDecoder) readBefore(b []byte, i int) int {
+	return d.readRow(b, i, &d.envelope.before, &d.keyText)
+}
+
+// readRow reads an object or null and remembers where it stands.
+func (d *jsonDecoder) readRow(b []byte, i int, s *span, p *plan) int {
 	if s.seen {
 		return d.fail(i, nil, "the envelope has before or after twice")
 	}
 	s.seen = true
-	if i < len(b) && b[i] != '{' {
+	if i >= len(b) || b[i] != '{' {
 		e := literal(b, i, "null")
 		if e < 0 {
 			return d.fail(i, nil, "before and after must be objects or null")
 		}
 		return e
 	}
-	e, at := skipValue(b, i, &d.nest)
+	e := d.object(b, i+1, p)
 	if e < 0 {
-		return d.fault(e, at, nil)
+		return -1
 	}
 	s.from, s.to = i, e
 	return e
 }
 
-// readAfter decodes the row in "after".
-func (d *jsonDecoder) readAfter(b []byte, i int) int {
-	s := &d.envelope.after
-	if s.seen || i >= len(b) || b[i] != '{' {
-		return d.span(b, i, s)
+// readKeyText notes where the value of a key column stands.
+func (d *jsonDecoder) readKeyText(b []byte, i int, s *span) int {
+	if s.seen {
+		return d.fail(i, nil, "a key column occurs twice in before")
 	}
-	s.seen = true
-	e := d.object(b, i+1, &d.row)
+	e, at := skipValue(b, i, &d.nest)
 	if e < 0 {
-		return -1
+		return d.fault(e, at, nil)
 	}
-	s.from, s.to = i, e
+	*s = span{i, e, true}
 	return e
 }
 
@@ -71,7 +81,8 @@ func (d *jsonDecoder) readPayload(b []byte, i int) int {
 
 // debezium reads an envelope and makes its rows.
 func (d *jsonDecoder) debezium(r *Record) int {
-	d.envelope = envelope{}
+	clear(d.envelope.keys)
+	d.envelope = envelope{keys: d.envelope.keys}
 	if d.document(r.Value, &d.root) < 0 {
 		return -1
 	}
@@ -98,13 +109,24 @@ func (d *jsonDecoder) debezium(r *Record) int {
 	if d.complete(r, d.op.kind) < 0 {
 		return -1
 	}
-	if d.op.kind == schema.UpdateAfter && env.before.to > 0 {
+	if d.op.kind == schema.UpdateAfter && env.before.to > 0 && !d.sameKeyText(r.Value) {
 		return d.moved(r)
 	}
 	return 0
 }
 
-// moved looks whether an update changed the row's key (or partition): then the row under the old key has to go. The two
+// sameKeyText reports whether the key is written in before as it is in after. Then it is the same; else it may be.
+func (d *jsonDecoder) sameKeyText(b []byte) bool {
+	for n, i := range d.keys {
+		before, after := d.envelope.keys[n], d.cols[i].text
+		if !before.seen || string(b[before.from:before.to]) != string(b[after.from:after.to]) {
+			return false
+		}
+	}
+	return true
+}
+
+// moved reads the key in before and compares it: if an update changed it, the row under the old key has to go. The two
 // rows have different keys, so their order does not matter.
 func (d *jsonDecoder) moved(r *Record) int {
 	after, from := d.at-1, d.envelope.before.from+1

@@ -14,12 +14,13 @@ type jsonDecoder struct {
 	cfg   DecoderConfig
 	arrow *arrow.Schema
 	cols  []column
-	keys  []int // primary key columns
+	keys  []int // primary key columns that come from JSON
 	metas []int // metadata columns
 	keyed bool
 
 	row, root plan // members of a row, and of the envelope around it
-	keyOnly   plan // members of a row of which only the key matters
+	keyOnly   plan // members of a row of which only the key is read
+	keyText   plan // members of a row of which only the text of the key is noted
 
 	rows  int // done
 	at    int // row being written: rows, or rows+1 for the second of a record
@@ -54,6 +55,7 @@ const (
 	memberBefore
 	memberAfter
 	memberPayload
+	memberKeyText
 )
 
 // member is a name that may occur in an object, with the name that followed it last time: JSON of one source keeps its
@@ -62,6 +64,7 @@ type member struct {
 	raw  string  // as it stands in compact JSON: "name":
 	col  *column // nil: what says what it is
 	what int     // one of the members above
+	key  int     // memberKeyText: which of the key columns
 	next *member
 }
 
@@ -71,6 +74,7 @@ type plan struct {
 	start   member // stands before the first
 	unknown member // any name that is not remembered
 	learned int    // bytes of unknown names remembered
+	track   bool   // note where the columns' values stand
 }
 
 // maxLearned bounds the memory for names that are no columns.
@@ -94,16 +98,19 @@ func (p *plan) add(name string, col *column, what int) *member {
 
 // makePlans fills the plans from the schema.
 func (d *jsonDecoder) makePlans() {
-	d.row, d.root, d.keyOnly = newPlan(), newPlan(), newPlan()
+	d.row, d.root, d.keyOnly, d.keyText = newPlan(), newPlan(), newPlan(), newPlan()
 	for i := range d.cols {
 		if d.cols[i].meta == metaNone {
 			d.row.add(d.cols[i].name, &d.cols[i], memberUnknown)
 		}
 	}
-	for _, i := range d.keys {
-		d.keyOnly.add(d.cols[i].name, &d.cols[i], memberUnknown)
-	}
 	if d.cfg.Format == FormatDebezium {
+		for n, i := range d.keys {
+			d.keyOnly.add(d.cols[i].name, &d.cols[i], memberUnknown)
+			d.keyText.add(d.cols[i].name, nil, memberKeyText).key = n
+		}
+		d.row.track = true
+		d.envelope.keys = make([]span, len(d.keys))
 		d.root.add("op", nil, memberOp)
 		d.root.add("before", nil, memberBefore)
 		d.root.add("after", nil, memberAfter)
@@ -220,9 +227,13 @@ func (d *jsonDecoder) object(b []byte, i int, p *plan) int {
 			i = space(b, i)
 		}
 		if m.col != nil {
+			from := i
 			i = d.value(b, i, m.col)
+			if p.track {
+				m.col.text = span{from, i, true}
+			}
 		} else {
-			i = d.special(b, i, m.what)
+			i = d.special(b, i, m)
 		}
 		if i < 0 {
 			return -1
@@ -279,16 +290,18 @@ func (d *jsonDecoder) name(b []byte, i int, p *plan) (int, *member) {
 }
 
 // special reads the value of a member that is no column.
-func (d *jsonDecoder) special(b []byte, i, what int) int {
-	switch what {
+func (d *jsonDecoder) special(b []byte, i int, m *member) int {
+	switch m.what {
 	case memberOp:
 		return d.readOp(b, i)
 	case memberBefore:
-		return d.span(b, i, &d.envelope.before)
+		return d.readBefore(b, i)
 	case memberAfter:
 		return d.readAfter(b, i)
 	case memberPayload:
 		return d.readPayload(b, i)
+	case memberKeyText:
+		return d.readKeyText(b, i, &d.envelope.keys[m.key])
 	}
 	e, at := skipValue(b, i, &d.nest)
 	if e < 0 {
