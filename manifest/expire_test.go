@@ -136,7 +136,7 @@ func wantExactly(t testing.TB, tab *Table, snaps []*Snapshot) {
 func TestExpire(t *testing.T) {
 	sd := seed(t)
 	ctx := context.Background()
-	for round := range uint64(8) {
+	for round := range uint64(3) {
 		rng := rand.New(rand.NewPCG(sd, round))
 		store := storage.NewMem()
 		tab := newKeyed(t, store, nil)
@@ -242,7 +242,7 @@ func TestExpireRefusesDecoupledChangelogs(t *testing.T) {
 func TestExpireFails(t *testing.T) {
 	sd := seed(t)
 	ctx := context.Background()
-	for at := 1; ; at += 7 {
+	for at := 1; ; at += 19 {
 		store := storage.NewMem()
 		tab := newKeyed(t, store, nil)
 		history(t, tab, rand.New(rand.NewPCG(sd, uint64(at))), 40)
