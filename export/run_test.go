@@ -1,0 +1,113 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/storage"
+)
+
+// TestRun publishes at the start, at each wake-up and after a failure, and ends with its context or its wake channel.
+func TestRun(t *testing.T) {
+	mem := storage.NewMem()
+	var mu sync.Mutex
+	failing := false
+	store := storage.WithFaults(mem, func(op storage.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing && op.Kind == storage.OpPutIfAbsent {
+			return errInjected
+		}
+		return nil
+	})
+	setFailing := func(v bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		failing = v
+	}
+	type outcome struct {
+		r   Result
+		err error
+	}
+	w := newWorld(t, store, keyed(t))
+	published, waits, timer := make(chan outcome, 1), make(chan time.Duration, 1), make(chan time.Time)
+	env := w.env()
+	env.After = func(d time.Duration) <-chan time.Time {
+		waits <- d
+		return timer
+	}
+	e := New(w.table, NewDirTarget(store), Settings{RetryAfter: time.Second, Env: env,
+		Published: func(r Result, err error) { published <- outcome{r, err} }})
+	wake, ended := make(chan int64, 1), make(chan error, 1)
+	go func() { ended <- e.Run(context.Background(), wake) }()
+
+	if o := <-published; o.err != nil || !o.r.Published {
+		t.Fatalf("at the start: %+v", o)
+	}
+	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+	wake <- 1
+	if o := <-published; o.err != nil || o.r.IcebergSnapshot != 1 {
+		t.Fatalf("after a wake-up: %+v", o)
+	}
+	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+	setFailing(true)
+	wake <- 2
+	for i := range 3 {
+		if o := <-published; !errors.Is(o.err, errInjected) {
+			t.Fatalf("on a failing storage: %+v", o)
+		}
+		if d := <-waits; d != time.Second<<i {
+			t.Errorf("wait %d is %v", i, d)
+		}
+		if i < 2 {
+			timer <- time.Time{}
+		}
+	}
+	setFailing(false)
+	timer <- time.Time{}
+	if o := <-published; o.err != nil || o.r.IcebergSnapshot != 2 {
+		t.Fatalf("after the failure: %+v", o)
+	}
+	close(wake)
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+	w.check()
+}
+
+// TestCancel ends a Publish that hangs in the storage, and one that waits for another.
+func TestCancel(t *testing.T) {
+	mem := storage.NewMem()
+	w := newWorld(t, mem, keyed(t))
+	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+	reached := make(chan struct{})
+	var once sync.Once
+	hanging := storage.WithFaults(mem, func(op storage.Op) error {
+		if op.Kind != storage.OpCommit {
+			return nil
+		}
+		once.Do(func() { close(reached) })
+		return storage.ErrHang
+	})
+	e := New(manifest.Open(hanging, manifest.Env{Now: w.clock, NewID: w.id}), NewDirTarget(hanging), Settings{Env: w.env()})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { _, err := e.Publish(ctx, 0); ended <- err }()
+	<-reached
+	waiting, stop := context.WithCancel(context.Background())
+	go func() { _, err := e.Publish(waiting, 0); ended <- err }()
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the waiting Publish: %v", err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the hanging Publish: %v", err)
+	}
+	w.publish(w.exporter(), 0)
+	w.check()
+}
