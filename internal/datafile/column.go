@@ -112,7 +112,8 @@ func (c *column) begin(n int) {
 	c.out = builder{want: n}
 	switch {
 	case c.text:
-		c.out.off = make([]int32, n+1)
+		c.out.off = view[int32](dirtyBytes(4 * (n + 1)))
+		c.out.off[0] = 0
 	case c.bool:
 		c.out.fixed = make([]byte, (n+7)/8)
 	default:

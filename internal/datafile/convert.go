@@ -3,6 +3,7 @@ package datafile
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -216,10 +217,24 @@ func view[T any](b []byte) []T {
 
 func asDecimals(b []byte) []decimal128.Num { return view[decimal128.Num](b) }
 
-// alignedBytes makes a buffer whose start is aligned for every type.
+// alignedBytes makes a buffer whose start is aligned for every type and whose content is arbitrary: all of it must be
+// written before anybody sees it.
 func alignedBytes(n int) []byte {
 	if n == 0 {
 		return nil
 	}
-	return asBytes(make([]uint64, (n+7)/8))[:n]
+	return dirtyBytes(n)
+}
+
+// dirtyBytes makes a slice that is not cleared: clearing what is overwritten at once took an eighth of the time of
+// decoding. The standard library has one allocation without clearing, that of strings.Builder, which gives its buffer
+// away as a string. Buffers of 16 bytes and more are aligned to 8.
+func dirtyBytes(n int) []byte {
+	if n < 1<<10 {
+		return asBytes(make([]uint64, (n+7)/8))[:n]
+	}
+	var b strings.Builder
+	b.Grow(n)
+	b.WriteByte(0)
+	return unsafe.Slice(unsafe.StringData(b.String()), n)
 }

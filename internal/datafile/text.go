@@ -41,8 +41,19 @@ func rowsOf(valid []byte, at, k, n int) int {
 	return k
 }
 
-// copyStep is how many bytes of a short value are copied whatever its length: two vector moves instead of a call.
+// copyStep is how many bytes of a short value are copied whatever its length: a few moves instead of a call.
 const copyStep = 32
+
+// copyShort copies copyStep bytes. (Assigning arrays would be a call of memmove.)
+func copyShort(dst, src []byte) {
+	_, _ = dst[copyStep-1], src[copyStep-1]
+	a, b := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:])
+	c, d := binary.LittleEndian.Uint64(src[16:]), binary.LittleEndian.Uint64(src[24:])
+	binary.LittleEndian.PutUint64(dst, a)
+	binary.LittleEndian.PutUint64(dst[8:], b)
+	binary.LittleEndian.PutUint64(dst[16:], c)
+	binary.LittleEndian.PutUint64(dst[24:], d)
+}
 
 // plainText appends length-prefixed values.
 func (c *column) plainText(k int) (int, error) {
@@ -70,7 +81,7 @@ func (c *column) plainText(k int) (int, error) {
 			data = o.grow(data, used, n)
 		}
 		if n <= copyStep && len(src)-at >= copyStep {
-			*(*[copyStep]byte)(data[used:]) = *(*[copyStep]byte)(src[at:])
+			copyShort(data[used:used+copyStep], src[at:at+copyStep])
 		} else {
 			copy(data[used:], src[at:at+n])
 		}
@@ -102,7 +113,7 @@ func (c *column) dictText(k int) (int, error) {
 			data = o.grow(data, used, n)
 		}
 		if n <= copyStep {
-			*(*[copyStep]byte)(data[used:]) = *(*[copyStep]byte)(from[lo:])
+			copyShort(data[used:used+copyStep], from[lo:lo+copyStep])
 		} else {
 			copy(data[used:], from[lo:hi])
 		}
@@ -120,7 +131,7 @@ func (c *column) reserve(k, bytes, values int) {
 		return
 	}
 	mean := float64(bytes) / float64(values)
-	o.data = make([]byte, min(int(mean*float64(o.want-o.n)*1.03), batchBytes)+k/8+2*copyStep)
+	o.data = dirtyBytes(min(int(mean*float64(o.want-o.n)*1.03), batchBytes) + k/8 + 2*copyStep)
 }
 
 // grow moves the text to a buffer with room for n bytes more.
@@ -129,7 +140,7 @@ func (o *builder) grow(data []byte, used, n int) []byte {
 	if used+n <= batchBytes {
 		size = min(size, batchBytes+2*copyStep)
 	}
-	grown := make([]byte, size)
+	grown := dirtyBytes(size)
 	copy(grown, data[:used])
 	o.data = grown
 	return grown
