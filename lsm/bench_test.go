@@ -55,17 +55,23 @@ func benchKeysOf(run, span int) []int64 {
 }
 
 var (
-	benchFirst = strings.Fields("james mary robert patricia john jennifer michael linda david elizabeth william barbara richard susan joseph")
-	benchLast  = strings.Fields("smith johnson williams brown jones garcia miller davis rodriguez martinez hernandez lopez gonzalez wilson anderson")
-	benchNoun  = strings.Fields("chair table lamp phone charger bottle jacket keyboard monitor backpack blender notebook camera speaker kettle")
+	benchFirst = strings.Fields("james mary robert patricia john jennifer michael linda david elizabeth william barbara richard susan joseph " +
+		"jessica thomas sarah charles karen christopher lisa daniel nancy matthew betty anthony sandra mark margaret")
+	benchLast = strings.Fields("smith johnson williams brown jones garcia miller davis rodriguez martinez hernandez lopez gonzalez wilson anderson " +
+		"thomas taylor moore jackson martin lee perez thompson white harris sanchez clark ramirez lewis robinson")
+	benchDomain = strings.Fields("example.com mail.example.org corp.example.net uni.example.edu x.io")
+	benchAdj    = strings.Fields("red green blue shiny heavy light tiny huge smart cheap premium organic wireless portable vintage")
+	benchNoun   = strings.Fields("chair table lamp phone charger bottle jacket keyboard monitor backpack blender notebook camera speaker kettle")
 )
+
+func pickOne(r *rand.Rand, words []string) string { return words[r.IntN(len(words))] }
 
 // benchBatch makes the rows of a run in arrival order, that is, in random order of their keys.
 func benchBatch(s *schema.Schema, run int, keys []int64) datafile.Rows {
 	r := rand.New(rand.NewPCG(uint64(run), 7))
 	products := make([]string, 5000)
 	for i := range products {
-		products[i] = benchLast[i%15] + " " + benchNoun[i/15%15] + " " + strconv.Itoa(i*7919%100000)
+		products[i] = benchAdj[i%15] + " " + benchNoun[i/15%15] + " " + strconv.Itoa(i*7919%100000)
 	}
 	mem := memory.DefaultAllocator
 	bs := make([]array.Builder, len(s.Fields))
@@ -86,7 +92,7 @@ func benchBatch(s *schema.Schema, run int, keys []int64) datafile.Rows {
 			out.Kinds[n] = 2
 		}
 		bs[0].(*array.Int64Builder).Append(keys[at])
-		bs[1].(*array.StringBuilder).Append(benchFirst[r.IntN(15)] + "." + benchLast[r.IntN(15)] + strconv.Itoa(r.IntN(10000)) + "@mail.example.org")
+		bs[1].(*array.StringBuilder).Append(pickOne(r, benchFirst) + "." + pickOne(r, benchLast) + strconv.Itoa(r.IntN(10000)) + "@" + pickOne(r, benchDomain))
 		bs[2].(*array.StringBuilder).Append(products[int(r.ExpFloat64()*700)%5000])
 		bs[3].(*array.Float64Builder).Append(r.NormFloat64()*50 + 100)
 		bs[4].(*array.TimestampBuilder).Append(arrow.Timestamp(1_750_000_000_000_000 + int64(run*benchRows+n)*1000 + r.Int64N(900_000)))
@@ -336,4 +342,20 @@ func BenchmarkCompact(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkTakeStrings copies strings in random order.
+func BenchmarkTakeStrings(b *testing.B) {
+	rows := benchBatch(benchSchema(b, true), 0, benchKeysOf(0, 1))
+	idx := make([]int32, rows.N)
+	for i, x := range rand.New(rand.NewPCG(1, 3)).Perm(rows.N) {
+		idx[i] = int32(x)
+	}
+	w := newStopwatch(b)
+	for range b.N {
+		if _, err := Take(rows.Cols[1], idx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w.report(rows.N)
 }

@@ -30,6 +30,9 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 		files: f, part: part, job: job,
 		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
 	}
+	if job.Output == 0 {
+		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
+	}
 	if err := c.run(ctx, sections); err != nil {
 		return Change{}, c.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
 	}

@@ -156,10 +156,19 @@ func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byt
 	if total > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("%w: %d bytes in %d rows", ErrTooLarge, total, rows)
 	}
-	off, data := make([]int32, rows+1), make([]byte, total)
+	off, data := make([]int32, rows+1), make([]byte, total+shortCopy)
 	row, at := 1, int32(0)
 	for _, r := range ranges {
-		o := offs[r.Src][r.Start : r.Start+r.N+1]
+		o := offs[r.Src]
+		if r.N == 1 {
+			a, b := o[r.Start], o[r.Start+1]
+			copyShort(data, int(at), datas[r.Src], int(a), int(b))
+			at += b - a
+			off[row] = at
+			row++
+			continue
+		}
+		o = o[r.Start : r.Start+r.N+1]
 		base := at - o[0]
 		at += int32(copy(data[at:], datas[r.Src][o[0]:o[r.N]]))
 		for _, x := range o[1:] {
@@ -167,7 +176,7 @@ func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byt
 			row++
 		}
 	}
-	return off, data, nil
+	return off, data[:total], nil
 }
 
 func gatherValid(srcs []arrow.Array, ranges []Range, rows int) []byte {

@@ -21,6 +21,12 @@ const (
 	maxWindowRows = 64 << 10
 )
 
+// Bounds of what is fetched of a column at once.
+const (
+	minReadAhead = 64 << 10
+	maxReadAhead = 1 << 20
+)
+
 // decodedRatio is how much larger rows are in memory than in a file, as a rule (measured: 2.5 to 4).
 const decodedRatio = 4
 
@@ -76,6 +82,9 @@ func (r *fileRun) openNext(ctx context.Context) error {
 	written := r.files.Schema
 	if m.SchemaID != written.ID {
 		var err error
+		if r.files.OpenSchema == nil {
+			return fmt.Errorf("data file %s was written with schema %d, and only %d is known", r.url(), m.SchemaID, written.ID)
+		}
 		if written, err = r.files.OpenSchema(ctx, m.SchemaID); err != nil {
 			return fmt.Errorf("schema %d of data file %s: %w", m.SchemaID, r.url(), err)
 		}
@@ -86,6 +95,7 @@ func (r *fileRun) openNext(ctx context.Context) error {
 	}
 	spec := r.spec
 	spec.BatchRows = r.files.windowRows(m)
+	spec.ReadAhead = r.files.readAhead(len(spec.Cols))
 	rd, err := datafile.Open(file, r.url(), written, spec)
 	if err != nil {
 		return errors.Join(fmt.Errorf("open data file %s: %w", r.url(), err), file.Close())
@@ -98,14 +108,22 @@ func (r *fileRun) openNext(ctx context.Context) error {
 	return nil
 }
 
+// readAhead is how much of each column is fetched at once: all columns together about as much as a window holds.
+func (f Files) readAhead(cols int) int {
+	return int(min(max(f.windowBytes()/int64(max(1, cols)), minReadAhead), maxReadAhead))
+}
+
+func (f Files) windowBytes() int64 {
+	if f.WindowBytes <= 0 {
+		return DefaultWindowBytes
+	}
+	return f.WindowBytes
+}
+
 // windowRows is the number of rows of a file that make a window.
 func (f Files) windowRows(m *manifest.DataFile) int {
-	want := f.WindowBytes
-	if want <= 0 {
-		want = DefaultWindowBytes
-	}
 	row := max(1, m.Size*decodedRatio/max(1, m.Rows))
-	return int(min(max(want/row, minWindowRows), maxWindowRows))
+	return int(min(max(f.windowBytes()/row, minWindowRows), maxWindowRows))
 }
 
 // Close implements io.Closer.

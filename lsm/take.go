@@ -1,6 +1,7 @@
 package lsm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -76,11 +77,34 @@ func takeStrings(a arrow.Array, idx []int32) ([]int32, []byte, error) {
 		}
 		off[r+1] = int32(total)
 	}
-	data := make([]byte, total)
+	data := make([]byte, total+shortCopy)
 	for r, i := range idx {
-		copy(data[off[r]:], d[o[i]:o[i+1]])
+		copyShort(data, int(off[r]), d, int(o[i]), int(o[i+1]))
 	}
-	return off, data, nil
+	return off, data[:total], nil
+}
+
+// shortCopy is the length of string up to which copyShort works without a branch on the length.
+const shortCopy = 48
+
+// copyShort copies src[from:to] to dst at at, where there is room for shortCopy bytes. A short string is copied as a
+// block of fixed size, bytes behind its end included, which the next string overwrites: rows picked at random wait for
+// memory, and without a branch or call that depends on the length the processor waits for many of them at a time.
+func copyShort(dst []byte, at int, src []byte, from, to int) {
+	if to-from <= shortCopy && from+shortCopy <= len(src) {
+		d, s := dst[at:at+shortCopy], src[from:from+shortCopy]
+		le := binary.LittleEndian // words, because the compiler calls memmove for arrays that might overlap
+		a, b, c := le.Uint64(s), le.Uint64(s[8:]), le.Uint64(s[16:])
+		e, f, g := le.Uint64(s[24:]), le.Uint64(s[32:]), le.Uint64(s[40:])
+		le.PutUint64(d, a)
+		le.PutUint64(d[8:], b)
+		le.PutUint64(d[16:], c)
+		le.PutUint64(d[24:], e)
+		le.PutUint64(d[32:], f)
+		le.PutUint64(d[40:], g)
+		return
+	}
+	copy(dst[at:], src[from:to])
 }
 
 func takeBits(a arrow.Array, idx []int32, buf int) []byte {
