@@ -211,13 +211,14 @@ func TestDeadLetterFiles(t *testing.T) {
 		}
 	}
 	// The bound counts what is there already, of all attempts.
+	set.TotalBytes = 14 << 20
 	d = NewDeadLetters(store, set, env)
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
 		err = d.Add(ctx, newLetter(&Record{Value: big[:maxRaw]}, errOracle))
 	}
-	if !errors.Is(err, ErrDeadLettersFull) || n < 3 || n > 10 {
+	if !errors.Is(err, ErrDeadLettersFull) || n < 3 || n > 6 {
 		t.Errorf("after %d letters: %v", n, err)
 	}
 	d = NewDeadLetters(storage.WithFaults(store, func(storage.Op) error { return errCrash }), DeadLetterSettings{Patience: 50 * time.Millisecond}, env)
