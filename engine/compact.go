@@ -120,14 +120,37 @@ func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
 	return nil
 }
 
+// closingGrace is how long a publication that has begun may go on after Close.
+const closingGrace = 10 * time.Second
+
+// graceful gives a context that ends a while after its parent.
+func (t *Table) graceful(parent context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	go func() {
+		select {
+		case <-parent.Done():
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-t.env.After(after):
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // install publishes a compaction. It repeats the job's progress, so that the newest snapshot always has it. Files that
-// certainly no snapshot names are removed again.
+// certainly no snapshot names are removed again. Close does not cut it short, for that would leave its outcome unknown.
 func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*manifest.Snapshot, error) {
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	if err := t.usable(); err != nil {
 		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
 	}
+	ctx, cancel := t.graceful(ctx, closingGrace)
+	defer cancel()
 	entries := make([]manifest.Entry, 0, len(change.Removed)+len(change.Added))
 	for _, f := range change.Removed {
 		entries = append(entries, entry(b, manifest.Remove, f))

@@ -273,8 +273,10 @@ func (t *Table) fail(err error) {
 }
 
 func (t *Table) failLocked(err error) {
-	if errors.Is(err, storage.ErrUnknown) {
-		t.doubtful = true
+	unknown := errors.Is(err, storage.ErrUnknown)
+	t.doubtful = t.doubtful || unknown
+	if t.closed && !unknown {
+		return // what Close interrupts has failed, but nothing is unknown
 	}
 	if t.poison == nil {
 		t.poison = err
