@@ -37,7 +37,7 @@ type IcebergReader interface {
 }
 
 // checkLimit bounds one field of the table: a peer that hangs fails it.
-const checkLimit = 4 * time.Minute
+const checkLimit = 8 * time.Minute
 
 type registered struct {
 	Judge

