@@ -58,6 +58,9 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 			}
 		})
 	}
+	if len(s.pipelines) == 0 && s.cfg.Listen != "" {
+		<-ctx.Done() // a catalog alone serves until it is told to end
+	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
