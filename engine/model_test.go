@@ -15,9 +15,9 @@ func TestTableEqualsModel(t *testing.T) {
 		partitioned bool
 		options     map[string]string
 	}{
-		{"one bucket", false, nil},
+		{"one bucket", false, map[string]string{"file.compression": "zstd"}},
 		{"three buckets", false, map[string]string{"bucket": "3", "num-sorted-run.compaction-trigger": "3"}},
-		{"partitioned", true, map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "2", "file.compression": "zstd"}},
+		{"partitioned", true, map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rng := newRand(t)
