@@ -123,7 +123,7 @@ func (s *Schema) checkWriting(o Options) error {
 	}
 	for _, level := range slices.Sorted(maps.Keys(o.CompressionPerLevel)) {
 		if c := o.CompressionPerLevel[level]; !slices.Contains(codecs, c) {
-			return s.refuse("file.compression.per.level", fmt.Sprintf("calve writes %s, not %q", strings.Join(codecs, ", "), c))
+			return s.refuse(optCompressionPerLevel, fmt.Sprintf("calve writes %s, not %q", strings.Join(codecs, ", "), c))
 		}
 	}
 	if strings.ContainsAny(o.DataFilePrefix, "/\\") || strings.HasPrefix(o.DataFilePrefix, ".") {

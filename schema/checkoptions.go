@@ -60,7 +60,7 @@ var honoured = []string{
 	optBucket, optBucketKey, optBucketFunc, optMergeEngine, optProducer, optNumLevels, optTrigger,
 	"num-sorted-run.stop-trigger", "compaction.max-size-amplification-percent", "compaction.size-ratio", "write-only",
 	"write.compaction-skip", optFileFormat, fileFormatPerLevel, optTargetSize, optCompression, optZstdLevel,
-	"file.compression.per.level", "data-file.prefix", "data-file.path-directory", "data-file.thin-mode", optLegacyName,
+	optCompressionPerLevel, "data-file.prefix", "data-file.path-directory", "data-file.thin-mode", optLegacyName,
 	"partition.default-name", "metadata.stats-mode", "metadata.stats-mode.per.level", "metadata.stats-dense-store",
 	"manifest.target-file-size", "manifest.merge-min-count", "manifest.full-compaction-threshold-size",
 	"snapshot.num-retained.min", "snapshot.num-retained.max", "snapshot.time-retained", "snapshot.expire.limit",

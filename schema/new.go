@@ -71,6 +71,10 @@ func (s *Schema) setDefaults() {
 		// Levels 0, 1 and 2, whatever the trigger: 2 is the level that the export publishes.
 		defaults[optNumLevels] = "3"
 		defaults[optTrigger] = "5"
+		// Level 0 lives for seconds: a codec that costs a third of zstd, and that every Parquet library reads.
+		if _, chosen := s.Options[optCompression]; !chosen {
+			defaults[optCompressionPerLevel] = "0:snappy"
+		}
 	}
 	for name, value := range defaults {
 		if _, ok := s.Options[name]; !ok {

@@ -10,20 +10,21 @@ import (
 
 // Names of the options that more than one file of this package speaks of.
 const (
-	optBucket       = "bucket"
-	optBucketKey    = "bucket-key"
-	optFileFormat   = "file.format"
-	optCompression  = "file.compression"
-	optZstdLevel    = "file.compression.zstd-level"
-	optTrigger      = "num-sorted-run.compaction-trigger"
-	optNumLevels    = "num-levels"
-	optTargetSize   = "target-file-size"
-	optLegacyName   = "partition.legacy-name"
-	optMergeEngine  = "merge-engine"
-	optProducer     = "changelog-producer"
-	optBucketFunc   = "bucket-function.type"
-	statsModeSuffix = ".stats-mode"
-	fieldsPrefix    = "fields."
+	optBucket              = "bucket"
+	optBucketKey           = "bucket-key"
+	optFileFormat          = "file.format"
+	optCompression         = "file.compression"
+	optZstdLevel           = "file.compression.zstd-level"
+	optCompressionPerLevel = "file.compression.per.level"
+	optTrigger             = "num-sorted-run.compaction-trigger"
+	optNumLevels           = "num-levels"
+	optTargetSize          = "target-file-size"
+	optLegacyName          = "partition.legacy-name"
+	optMergeEngine         = "merge-engine"
+	optProducer            = "changelog-producer"
+	optBucketFunc          = "bucket-function.type"
+	statsModeSuffix        = ".stats-mode"
+	fieldsPrefix           = "fields."
 )
 
 // Special values of the option bucket (`table.BucketMode`).
@@ -156,7 +157,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		TargetFileSize:       p.size(optTargetSize, defaultTargetSize(s.Keyed())),
 		Compression:          p.word(optCompression, "zstd"),
 		ZstdLevel:            p.int(optZstdLevel, 1, -7, 22),
-		CompressionPerLevel:  perLevel(&p, "file.compression.per.level", lowerWord),
+		CompressionPerLevel:  perLevel(&p, optCompressionPerLevel, lowerWord),
 		DataFilePrefix:       p.text("data-file.prefix", "data-"),
 		DataFileDirectory:    p.text("data-file.path-directory", ""),
 		ThinMode:             p.bool("data-file.thin-mode", false),

@@ -96,7 +96,7 @@ func columns(t testing.TB, text string) []Column {
 }
 
 func TestNewKeyed(t *testing.T) {
-	options := map[string]string{"write-buffer-size": "8 mb", "file.compression": "snappy"}
+	options := map[string]string{"write-buffer-size": "8 mb", "file.compression": "snappy"} // a codec of one's own is for all levels
 	s, err := New(Spec{
 		Columns:     columns(t, "id BIGINT, dt DATE, name STRING COMMENT 'who', at TIMESTAMP"),
 		PrimaryKeys: []string{"dt", "id"}, PartitionKeys: []string{"dt"}, Options: options, Comment: "c", TimeMillis: 7,
