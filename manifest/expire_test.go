@@ -378,3 +378,43 @@ func whole(t testing.TB, tab *Table, from, to int64) {
 		}
 	}
 }
+
+// TestStragglers: snapshots that a power cut brought back below the earliest do not count, and the next expiry of a
+// new process removes them.
+func TestStragglers(t *testing.T) {
+	ctx := context.Background()
+	store := storage.NewMem()
+	tab := newKeyed(t, store, nil)
+	var saved []byte
+	for i := range 12 {
+		s := commit(t, tab, Commit{Identifier: int64(i), Entries: []Entry{file(t, fmt.Sprint("f", i), "x", 0, 0, 1, 1)}})
+		if s.ID == 3 {
+			var err error
+			if saved, err = encodeSnapshot(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := tab.Expire(ctx, Retention{Min: 4, Max: 4}, farFuture); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutIfAbsent(ctx, snapshotName(3), saved); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(ctx, earliestHint); err != nil {
+		t.Fatal(err)
+	}
+	after := Open(store, testEnv(2))
+	if s, err := after.Earliest(ctx); err != nil || s.ID != 9 {
+		t.Fatal(s, err)
+	}
+	done, err := after.Expire(ctx, Retention{Min: 2, Max: 2}, farFuture)
+	if err != nil || done.Earliest != 11 {
+		t.Fatal(done, err)
+	}
+	for _, name := range listing(t, store) {
+		if name == snapshotName(3) {
+			t.Fatal("the straggler is still there")
+		}
+	}
+}

@@ -436,3 +436,70 @@ func TestSleeper(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubtOutlivesBase: a put of unknown outcome is not repeated once its base has expired, which could bring an
+// expired id back; when its file is found in what came later it counts.
+func TestDoubtOutlivesBase(t *testing.T) {
+	for _, arrives := range []bool{false, true} {
+		ctx := context.Background()
+		mem := storage.NewMem()
+		tab := newKeyed(t, mem, nil)
+		commit(t, tab, Commit{Identifier: 1})
+		first := true
+		sleeper := Open(storage.WithFaults(mem, func(op storage.Op) error {
+			if op.Kind != storage.OpPutIfAbsent || !first {
+				return nil
+			}
+			first = false
+			if arrives {
+				return storage.LoseReply(errInjected)
+			}
+			return storage.ErrUnknown
+		}), testEnv(3))
+		// PutOnce reads back at once; hide the outcome from it and let the world go on before the commit looks again.
+		sleeper.store = blind{sleeper.store, func() bool { return first }, func() {
+			for i := range 20 {
+				commit(t, tab, Commit{Identifier: int64(100 + i), Entries: []Entry{file(t, fmt.Sprint("other", i), "x", 0, 0, 1, 1)}})
+			}
+			if _, err := tab.Expire(ctx, Retention{Min: 5, Max: 5}, time.UnixMilli(1<<41)); err != nil {
+				t.Error(err)
+			}
+		}}
+		s, err := sleeper.Commit(ctx, Commit{Kind: Append, User: "sleeper", Identifier: 1, Entries: []Entry{file(t, "mine", "x", 1, 0, 1, 1)}})
+		if arrives && (err != nil || s.ID != 2) {
+			t.Fatal(s, err)
+		}
+		if !arrives && !errors.Is(err, storage.ErrUnknown) {
+			t.Fatal(s, err)
+		}
+		if ok, err := tab.exists(ctx, snapshotName(2)); err != nil || ok {
+			t.Fatal("an expired id came back", err)
+		}
+	}
+}
+
+// blind fails the read-back that follows the first put, after something else has happened.
+type blind struct {
+	storage.Store
+	armed   func() bool
+	between func()
+}
+
+func (b blind) PutIfAbsent(ctx context.Context, name string, data []byte) error {
+	armed := b.armed()
+	err := b.Store.PutIfAbsent(ctx, name, data)
+	if !armed {
+		return err
+	}
+	b.between()
+	return blindness{err}
+}
+
+func (b blind) ReadAll(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return storage.ReadAll(ctx, b.Store, name, limit)
+}
+
+// blindness is an error that PutOnce cannot settle: the name is taken, and gone when read back.
+type blindness struct{ error }
+
+func (b blindness) Is(target error) bool { return target == storage.ErrExists }
