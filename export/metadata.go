@@ -51,7 +51,7 @@ type tableMetadata struct {
 	Properties         map[string]string            `json:"properties"`
 	CurrentSnapshotID  int64                        `json:"current-snapshot-id"` // noSnapshot: none
 	Refs               map[string]table.SnapshotRef `json:"refs"`
-	Snapshots          []table.Snapshot             `json:"snapshots"`
+	Snapshots          []snapshot                   `json:"snapshots"`
 	SnapshotLog        []table.SnapshotLogEntry     `json:"snapshot-log"`
 	MetadataLog        []table.MetadataLogEntry     `json:"metadata-log"`
 }
@@ -60,6 +60,26 @@ type tableMetadata struct {
 type sortOrder struct {
 	ID     int        `json:"order-id"`
 	Fields []struct{} `json:"fields"`
+}
+
+// snapshot is a snapshot together with its JSON form, which is made once and not for every version anew.
+type snapshot struct {
+	table.Snapshot
+	raw json.RawMessage
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s snapshot) MarshalJSON() ([]byte, error) {
+	if s.raw != nil {
+		return s.raw, nil
+	}
+	return json.Marshal(s.Snapshot)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *snapshot) UnmarshalJSON(data []byte) error {
+	s.raw = slices.Clone(data)
+	return json.Unmarshal(data, &s.Snapshot)
 }
 
 // noSnapshot is what Iceberg's own writers put for "no current snapshot".
@@ -82,20 +102,32 @@ func parseMetadata(data []byte, location string) (*tableMetadata, error) {
 	return &m, nil
 }
 
-// encode writes the metadata and has iceberg-go's parser check it.
+// checked is how many of the newest snapshots are checked again with each version. The older ones were checked when
+// they were new and have not changed; parsing a hundred of them would be most of the work of a Publish.
+const checked = 2
+
+// encode writes the metadata after iceberg-go's parser has accepted it.
 func (m *tableMetadata) encode() ([]byte, error) {
-	data, err := json.Marshal(m)
+	short := *m
+	short.Snapshots = m.Snapshots[max(0, len(m.Snapshots)-checked):]
+	data, err := json.Marshal(short)
 	if err != nil {
 		return nil, fmt.Errorf("encode Iceberg metadata: %w", err)
 	}
 	if _, err := table.ParseMetadataBytes(data); err != nil {
 		return nil, fmt.Errorf("encode Iceberg metadata: the result is refused by iceberg-go: %w", err)
 	}
+	if len(short.Snapshots) == len(m.Snapshots) {
+		return data, nil
+	}
+	if data, err = json.Marshal(m); err != nil {
+		return nil, fmt.Errorf("encode Iceberg metadata: %w", err)
+	}
 	return data, nil
 }
 
 // current is the current snapshot, nil for none, also of no metadata at all.
-func (m *tableMetadata) current() *table.Snapshot {
+func (m *tableMetadata) current() *snapshot {
 	if m == nil {
 		return nil
 	}
@@ -131,7 +163,7 @@ func newMetadata(id uuid.UUID, location string) *tableMetadata {
 		Schemas: []*iceberg.Schema{}, PartitionSpecs: []iceberg.PartitionSpec{},
 		SortOrders: []sortOrder{{Fields: []struct{}{}}}, Properties: map[string]string{},
 		CurrentSnapshotID: noSnapshot, Refs: map[string]table.SnapshotRef{},
-		Snapshots: []table.Snapshot{}, SnapshotLog: []table.SnapshotLogEntry{}, MetadataLog: []table.MetadataLogEntry{},
+		Snapshots: []snapshot{}, SnapshotLog: []table.SnapshotLogEntry{}, MetadataLog: []table.MetadataLogEntry{},
 		LastPartitionID: firstPartitionID - 1,
 	}
 }
@@ -176,19 +208,24 @@ func (m *tableMetadata) hasSchema(id int) bool {
 }
 
 // addSnapshot makes s the current snapshot.
-func (m *tableMetadata) addSnapshot(s table.Snapshot) {
-	m.Snapshots = append(m.Snapshots, s)
+func (m *tableMetadata) addSnapshot(s table.Snapshot) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode Iceberg snapshot %d: %w", s.SnapshotID, err)
+	}
+	m.Snapshots = append(m.Snapshots, snapshot{Snapshot: s, raw: raw})
 	m.SnapshotLog = append(m.SnapshotLog, table.SnapshotLogEntry{SnapshotID: s.SnapshotID, TimestampMs: s.TimestampMs})
 	m.CurrentSnapshotID = s.SnapshotID
 	m.LastSequenceNumber = s.SequenceNumber
 	m.Refs = map[string]table.SnapshotRef{table.MainBranch: {SnapshotID: s.SnapshotID, SnapshotRefType: table.BranchRef}}
 	m.touch(s.TimestampMs)
+	return nil
 }
 
 // drop removes the snapshots for which gone is true, never the current one, and returns them. As the Iceberg spec
 // wants it, the snapshot log keeps only what is newer than the newest removed entry.
-func (m *tableMetadata) drop(gone func(i int, s *table.Snapshot) bool) []table.Snapshot {
-	var dropped, kept []table.Snapshot
+func (m *tableMetadata) drop(gone func(i int, s *snapshot) bool) []snapshot {
+	var dropped, kept []snapshot
 	for i := range m.Snapshots {
 		s := &m.Snapshots[i]
 		if s.SnapshotID != m.CurrentSnapshotID && gone(i, s) {
@@ -202,7 +239,7 @@ func (m *tableMetadata) drop(gone func(i int, s *table.Snapshot) bool) []table.S
 	}
 	from := 0
 	for i, entry := range m.SnapshotLog {
-		if slices.ContainsFunc(dropped, func(s table.Snapshot) bool { return s.SnapshotID == entry.SnapshotID }) {
+		if slices.ContainsFunc(dropped, func(s snapshot) bool { return s.SnapshotID == entry.SnapshotID }) {
 			from = i + 1
 		}
 	}
@@ -212,6 +249,6 @@ func (m *tableMetadata) drop(gone func(i int, s *table.Snapshot) bool) []table.S
 
 // forget removes all snapshots: their manifests are lost, or name locations that are not the table's any more.
 func (m *tableMetadata) forget() {
-	m.Snapshots, m.SnapshotLog = []table.Snapshot{}, []table.SnapshotLogEntry{}
+	m.Snapshots, m.SnapshotLog = []snapshot{}, []table.SnapshotLogEntry{}
 	m.Refs, m.CurrentSnapshotID = map[string]table.SnapshotRef{}, noSnapshot
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/apache/iceberg-go/table"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calve-io/calve/manifest"
@@ -105,7 +104,7 @@ func (e *Exporter) earliest(ctx context.Context, p *plan) error {
 
 // dead gives the ids of the snapshots that lost files to Paimon's expiry: the files that a Paimon snapshot removed are
 // deleted once no older snapshot is left.
-func (e *Exporter) dead(p *plan, snapshots []table.Snapshot) map[int64]bool {
+func (e *Exporter) dead(p *plan, snapshots []snapshot) map[int64]bool {
 	out := map[int64]bool{}
 	for i := 1; i < len(snapshots); i++ {
 		before := snapshots[i-1].SnapshotID
