@@ -133,7 +133,7 @@ func (c *cluster) fill(ctx context.Context, pos *position, partitions []int32, k
 		delete(pos.next, part)
 		delete(pos.epoch, part)
 	}
-	logs, err := c.logs(ctx, partitions)
+	logs, err := c.logs(ctx, partitions, pos.epoch)
 	if err != nil {
 		return err
 	}
@@ -162,8 +162,9 @@ func (c *cluster) fill(ctx context.Context, pos *position, partitions []int32, k
 	return nil
 }
 
-// extent is the range of offsets that a partition's log holds: [start, end).
-type extent struct{ start, end int64 }
+// extent is the range of offsets that a partition's log holds: [start, end). Of it only what lies before common is known
+// to be the log that the position was read from (-1: not known).
+type extent struct{ start, end, common int64 }
 
 // check says whether reading can go on at next. Offsets inside a log may be missing (compaction, transactions).
 func (e extent) check(topic string, part int32, next int64) error {
@@ -172,14 +173,21 @@ func (e extent) check(topic string, part int32, next int64) error {
 		return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log begins at %d: up to %d records were removed before they were read (retention too short?); "+
 			"a reset goes on at %d without them", ErrLogTruncated, topic, part, next, e.start, e.start-next, e.start)
 	case next > e.end:
-		return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log ends at %d: the brokers lost records that are in the table (unclean leader election, or a restored or rebuilt topic); "+
-			"find out what happened; a reset reads the partition from its beginning", ErrLogTruncated, topic, part, next, e.end)
+		return cutError(topic, part, next, fmt.Sprintf("ends at %d", e.end))
+	case e.common >= 0 && next > e.common:
+		return cutError(topic, part, next, fmt.Sprintf("was cut back to %d and has grown to %d since", e.common, e.end))
 	}
 	return nil
 }
 
-// logs asks for the extents of partitions.
-func (c *cluster) logs(ctx context.Context, partitions []int32) (map[int32]extent, error) {
+// cutError says that the brokers lost records that were read.
+func cutError(topic string, part int32, next int64, what string) error {
+	return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log %s: the brokers lost records that are in the table (unclean leader election, or a restored topic); "+
+		"find out what happened; a reset reads the partition from its beginning", ErrLogTruncated, topic, part, next, what)
+}
+
+// logs asks for the extents of partitions. epochs are the leader epochs of the last records read (KIP-320).
+func (c *cluster) logs(ctx context.Context, partitions []int32, epochs map[int32]int32) (map[int32]extent, error) {
 	starts, err := c.admin.ListStartOffsets(ctx, c.cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("start offsets of topic %q: %w", c.cfg.Topic, err)
@@ -187,6 +195,10 @@ func (c *cluster) logs(ctx context.Context, partitions []int32) (map[int32]exten
 	ends, err := c.admin.ListEndOffsets(ctx, c.cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("end offsets of topic %q: %w", c.cfg.Topic, err)
+	}
+	common, err := c.common(ctx, epochs)
+	if err != nil {
+		return nil, err
 	}
 	out := make(map[int32]extent, len(partitions))
 	for _, part := range partitions {
@@ -198,7 +210,32 @@ func (c *cluster) logs(ctx context.Context, partitions []int32) (map[int32]exten
 		if err := errors.Join(s.Err, e.Err); err != nil {
 			return nil, fmt.Errorf("offsets of topic %q partition %d: %w", c.cfg.Topic, part, err)
 		}
-		out[part] = extent{s.Offset, e.Offset}
+		x := extent{s.Offset, e.Offset, -1}
+		if at, known := common[part]; known {
+			x.common = at
+		}
+		out[part] = x
+	}
+	return out, nil
+}
+
+// common asks up to which offset the logs are the ones whose last read records had these leader epochs.
+func (c *cluster) common(ctx context.Context, epochs map[int32]int32) (map[int32]int64, error) {
+	if len(epochs) == 0 {
+		return nil, nil
+	}
+	answers, err := c.admin.OffsetForLeaderEpoch(ctx, kadm.OffsetForLeaderEpochRequest{c.cfg.Topic: epochs})
+	if err != nil {
+		return nil, fmt.Errorf("leader epochs of topic %q: %w", c.cfg.Topic, err)
+	}
+	out := map[int32]int64{}
+	for part, a := range answers[c.cfg.Topic] {
+		if a.Err != nil {
+			return nil, fmt.Errorf("leader epoch of topic %q partition %d: %w", c.cfg.Topic, part, a.Err)
+		}
+		if a.EndOffset >= 0 { // below: the broker no longer knows the epoch
+			out[part] = a.EndOffset
+		}
 	}
 	return out, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/calve-io/calve/storage"
 )
@@ -396,6 +397,52 @@ func TestKafkaLogEndsEarlier(t *testing.T) {
 	cfg.Reset = true
 	b.fill("t", 0, 10, 1)
 	runToEnd(t, cfg, table, `{"0":11}`)
+}
+
+// TestKafkaOldBroker: before Kafka 3.1 a fetch does not say which topic it is from, so the pipeline asks.
+func TestKafkaOldBroker(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(1, "t"), kfake.MaxVersions(kversion.V3_0_0()))
+	table, cfg := appendTable(t), b.config()
+	cfg.RefreshInterval = time.Hour
+	b.fill("t", 0, 0, 10)
+	p := start(cfg, table, &list{}, Events{})
+	table.until(t, "rows", func() bool { return len(table.committed()) == 10 })
+	if err := errors.Join(b.DeleteTopic("t"), b.CreateTopic("t", 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	b.p = producer(t, b.Cluster)
+	b.fill("t", 0, 1000, 50)
+	checkError(t, p.wait(t), ErrSourceChanged, "deleted and created again")
+	if n := len(table.committed()); n != 10 {
+		t.Fatalf("%d rows, 10 were in the topic that was read", n)
+	}
+}
+
+// TestKafkaLogCutAndGrownAgain: an election lost records that are in the table, and the log is longer than they were by
+// now. Only the leader epoch tells.
+func TestKafkaLogCutAndGrownAgain(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(1, "t"))
+	table, cfg := appendTable(t), b.config()
+	b.fill("t", 0, 0, 10)
+	runToEnd(t, cfg, table, `{"0":10}`)
+	epoch := table.property(PropEpochs)
+	if err := b.MoveTopicPartition("t", 0, 1-b.LeaderFor("t", 0)); err != nil {
+		t.Fatal(err)
+	}
+	b.fill("t", 0, 10, 10)
+	runToEnd(t, cfg, table, `{"0":20}`)
+	if table.property(PropEpochs) == epoch || epoch == "" {
+		t.Fatalf("leader epochs %s, then %s", epoch, table.property(PropEpochs))
+	}
+	table.progress.Properties[PropOffsets] = `{"0":15}`
+	table.progress.Properties[PropEpochs] = epoch // 15 records, the broker has 10 of that epoch
+	expectError(t, cfg, table, ErrLogTruncated, "offset 15 is next", "cut back to 10", "grown to 20")
+	cfg.Reset = true
+	p := start(cfg, table, &list{}, Events{})
+	table.until(t, "rows", func() bool { return len(table.committed()) == 40 })
+	if err := p.stop(t); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestKafkaRetentionWhileReading removes records that were not read yet under a running pipeline.

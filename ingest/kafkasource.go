@@ -84,7 +84,12 @@ func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 		}
 	}()
 	for ctx.Err() == nil {
-		fetches := s.client.PollRecords(ctx, pollRecords)
+		// While something waits to be emitted, take only what is at hand.
+		pollCtx, waiting := ctx, !s.batch.empty() || len(s.moved) > 0
+		if waiting {
+			pollCtx = nil
+		}
+		fetches := s.client.PollRecords(pollCtx, pollRecords)
 		if err := s.take(ctx, fetches); err != nil {
 			return err
 		}
@@ -92,8 +97,8 @@ func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 			continue
 		}
 		// Wait for the committer when the batch is full, or when there is nothing else to do.
-		wait := s.batch.full() || s.client.BufferedFetchRecords() == 0
-		s.batch.emit(ctx, wait, s.lag(), s.advance)
+		idle := waiting && fetches.NumRecords() == 0
+		s.batch.emit(ctx, idle || s.batch.full(), s.lag(), s.advance)
 	}
 	if parent.Err() != nil {
 		return nil
@@ -150,15 +155,14 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 	next, known := s.read.next[p.Partition]
 	for _, r := range p.Records {
 		if known && r.Offset < next {
-			return fmt.Errorf("%w: topic %q partition %d: got offset %d when %d was next: the log was cut and has grown again",
-				ErrLogTruncated, s.read.topic, p.Partition, r.Offset, next)
+			return cutError(s.read.topic, p.Partition, next, fmt.Sprintf("goes on at %d", r.Offset))
 		}
 		next, known = r.Offset+1, true
 		if r.Attrs.IsControl() {
 			continue
 		}
 		s.batch.add(&Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-			Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value})
+			Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value})
 		if s.batch.full() { // a poll may hold more than a batch
 			s.note(p, r)
 			s.batch.emit(ctx, true, s.lag(), s.advance)
@@ -207,8 +211,7 @@ func (s *kafkaSource) fetchError(ctx context.Context, part int32, err error) err
 	var lost *kgo.ErrDataLoss
 	switch {
 	case errors.As(err, &lost):
-		return fmt.Errorf("%w: topic %q partition %d: offset %d is next, but the log was cut back to %d: the brokers lost records that are in the table (unclean leader election?); "+
-			"find out what happened; a reset reads the partition from its beginning", ErrLogTruncated, s.read.topic, part, lost.ConsumedTo, lost.ResetTo)
+		return cutError(s.read.topic, part, lost.ConsumedTo, fmt.Sprintf("was cut back to %d", lost.ResetTo))
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return s.outOfRange(ctx, part)
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kgo.ErrClientClosed):
@@ -226,7 +229,7 @@ func (s *kafkaSource) outOfRange(ctx context.Context, part int32) error {
 		if _, err := s.c.verify(ctx, &s.read); err != nil {
 			return err
 		}
-		logs, err := s.c.logs(ctx, []int32{part})
+		logs, err := s.c.logs(ctx, []int32{part}, nil)
 		if err != nil {
 			return err
 		}
@@ -282,7 +285,7 @@ func (s *kafkaSource) addPartitions(ctx context.Context, partitions []int32) err
 	if len(added) == 0 {
 		return nil
 	}
-	logs, err := s.c.logs(ctx, added)
+	logs, err := s.c.logs(ctx, added, nil)
 	if err != nil {
 		return err
 	}

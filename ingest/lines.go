@@ -134,10 +134,16 @@ type chunk struct {
 
 const chunkBytes = 256 << 10
 
-// readChunks reads ahead until the input ends. It may block in Read, so nothing waits for it.
-func readChunks(ctx context.Context, r io.Reader, out chan<- chunk) {
+// readChunks reads ahead until the input ends, into buffers that come back through free. It may block in Read, so
+// nothing waits for it.
+func readChunks(ctx context.Context, r io.Reader, out chan<- chunk, free <-chan []byte) {
 	for {
-		buf := make([]byte, chunkBytes)
+		var buf []byte
+		select {
+		case buf = <-free:
+		default:
+			buf = make([]byte, chunkBytes)
+		}
 		n, err := r.Read(buf)
 		select {
 		case out <- chunk{buf[:n], err}:
@@ -153,8 +159,8 @@ func readChunks(ctx context.Context, r io.Reader, out chan<- chunk) {
 // run is the source's goroutine.
 func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 	s.batch.out = out
-	chunks := make(chan chunk, 1)
-	go readChunks(ctx, s.input, chunks)
+	chunks, free := make(chan chunk, 1), make(chan []byte, 4)
+	go readChunks(ctx, s.input, chunks, free)
 	for {
 		var c chunk
 		select {
@@ -169,6 +175,10 @@ func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 		if !s.batch.empty() {
 			// With nothing more at hand, hand over what there is: the next read may block for long.
 			s.batch.emit(ctx, c.err != nil || len(chunks) == 0, -1, s.advance)
+		}
+		select {
+		case free <- c.data[:cap(c.data)]:
+		default:
 		}
 		switch {
 		case c.err == io.EOF:

@@ -178,7 +178,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if snap != nil {
 		t.Snapshot = snap.ID
 	}
-	if c.positions != nil {
+	if c.positions != nil && c.events.Committed != nil {
 		t.Positions = c.positions()
 	}
 	c.total.add(t)
