@@ -28,7 +28,6 @@ type pending struct {
 	commit  Commit
 	schema  *schema.Schema // for the partition columns; the snapshot may name a newer one
 	options schema.Options
-	prefix  string
 
 	id      string // UUID in the names of all its files
 	nextM   int    // counters behind the UUID

@@ -295,7 +295,7 @@ func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pending{commit: c, schema: s, options: options, id: t.env.NewID(), prefix: t.store.URL("")}
+	p := &pending{commit: c, schema: s, options: options, id: t.env.NewID()}
 	// Removals first: within one commit a file that moves to another level is never there twice.
 	p.commit.Entries = slices.Clone(c.Entries)
 	slices.SortStableFunc(p.commit.Entries, func(a, b Entry) int { return int(b.Kind) - int(a.Kind) })
