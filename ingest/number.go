@@ -178,12 +178,6 @@ func scanExponent(b []byte, i int) (e, end int) {
 	return e, i
 }
 
-// integer gives the value when it is a whole number that fits 64 bits. "12.0" and "1e3" are whole.
-func (num number) integer() (int64, bool) {
-	v, rest, ok := num.scaled(0)
-	return v, ok && !rest
-}
-
 // scaled gives floor(value × 10^shift); rest reports whether something was cut. ok is false when it does not fit 64 bits.
 func (num number) scaled(shift int) (v int64, rest, ok bool) {
 	u, e := num.mant, num.exp+shift
