@@ -18,9 +18,10 @@ import (
 
 // CatalogOptions are what a catalog tells its clients beside the tables.
 type CatalogOptions struct {
-	// Config are client properties, handed out as defaults of the catalog and with every table: s3.endpoint,
-	// s3.region, s3.path-style-access, and, if clients shall get them from here, s3.access-key-id and
-	// s3.secret-access-key.
+	// Config are client properties, handed out as defaults of the catalog: s3.endpoint, s3.region,
+	// s3.path-style-access, and, if clients shall get them from here, s3.access-key-id and s3.secret-access-key.
+	// With keys they are handed out with every table, too. Without keys they are not: DuckDB (1.5.5) takes what comes
+	// with a table for the whole access to its files, and would leave out the user's own keys.
 	Config map[string]string
 	// Log is told what clients are not: errors of the storage. Nil: silent.
 	Log *slog.Logger
@@ -31,9 +32,12 @@ type CatalogOptions struct {
 // DB.db; a table is a folder in it that has metadata/. Tables are written through calve and Paimon only, so whatever
 // would change something is refused in a way that clients report and do not retry.
 func NewCatalog(warehouse storage.Store, opts CatalogOptions) http.Handler {
-	c := &catalog{warehouse: warehouse, config: opts.Config, log: opts.Log}
+	c := &catalog{warehouse: warehouse, config: opts.Config, tableConfig: map[string]string{}, log: opts.Log}
 	if c.config == nil {
 		c.config = map[string]string{}
+	}
+	if c.config["s3.access-key-id"] != "" {
+		c.tableConfig = c.config
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -72,9 +76,10 @@ var endpoints = []string{
 }
 
 type catalog struct {
-	warehouse storage.Store
-	config    map[string]string
-	log       *slog.Logger
+	warehouse   storage.Store
+	config      map[string]string // for /v1/config
+	tableConfig map[string]string // for each table
+	log         *slog.Logger
 }
 
 // handler answers a request with a value to be sent as JSON (nil: nothing, 204) or an error.
@@ -206,7 +211,7 @@ func (c *catalog) loadTable(w http.ResponseWriter, r *http.Request) (any, error)
 			return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, ref.MetadataLocation, err)
 		}
 	}
-	return map[string]any{"metadata-location": ref.MetadataLocation, "metadata": json.RawMessage(data), "config": c.config}, nil
+	return map[string]any{"metadata-location": ref.MetadataLocation, "metadata": json.RawMessage(data), "config": c.tableConfig}, nil
 }
 
 // loadNewest reads the published metadata of a table. The version that was newest may be forgotten before it is read.

@@ -212,7 +212,7 @@ func TestCatalogConfig(t *testing.T) {
 		t.Errorf("config %v", body)
 	}
 	_, body, _ = ask(t, srv, "GET", "/v1/namespaces/db/tables/a")
-	if fmt.Sprint(body["config"]) != "map[s3.endpoint:http://127.0.0.1:9000]" {
+	if fmt.Sprint(body["config"]) != "map[]" { // no keys to give: what comes with the table would hide the client's own
 		t.Errorf("config of a table: %v", body["config"])
 	}
 }
