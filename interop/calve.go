@@ -63,17 +63,20 @@ func (c *Calve) Create(ctx context.Context, table string, k *Case) error {
 	return err
 }
 
-// Put puts changes into a table.
-func (c *Calve) Put(ctx context.Context, table string, ops []Op, columns []Column) error {
+// Put puts changes into the table of a case.
+func (c *Calve) Put(ctx context.Context, table string, k *Case, ops []Op) error {
 	var in bytes.Buffer
 	enc := json.NewEncoder(&in)
 	enc.SetEscapeHTML(false)
 	for _, op := range ops {
-		row, err := toCalve(op.Row, columns)
+		row, err := toCalve(op.Row, k.Columns)
 		if err != nil {
 			return err
 		}
 		row["op"] = op.Kind
+		if len(k.Key) == 0 {
+			row["op"] = "I" // there is nothing to update
+		}
 		if err := enc.Encode(row); err != nil {
 			return err
 		}

@@ -74,6 +74,6 @@ func appendCase() *Case {
 	return &Case{
 		Name: "append", About: "a table without key: repeated rows stay, partitions of nulls",
 		Columns: columns, Partition: []string{"p", "q"}, Options: map[string]string{"bucket": "2", "bucket-key": "id"},
-		Steps: []Step{{Ops: puts(rows), Export: true}, {Ops: puts(rows[2:]), Export: true}, {Ops: puts(rows[:1]), Compact: true, Export: true}},
+		Steps: []Step{{Ops: puts(rows), Export: true}, {Ops: puts(rows[2:]), Export: true}, {Ops: puts(rows[:1]), Export: true}},
 	}
 }

@@ -106,6 +106,7 @@ func (w icebergWorker) Read(ctx context.Context, t IcebergTable, snapshot int64,
 func (w icebergWorker) Count(ctx context.Context, t IcebergTable, c Column, kind Kind, value Cell) (int64, error) {
 	request := t.request(0)
 	request["column"], request["kind"], request["value"] = c.Name, kind.Word, value.Text
+	request["precision"], request["scale"] = kind.Precision, kind.Scale
 	var answer struct{ Count int64 }
 	err := w.Ask(ctx, "count", request, &answer)
 	return answer.Count, err

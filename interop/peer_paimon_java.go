@@ -159,7 +159,7 @@ func (w *javaWriter) Check(ctx context.Context, s *Subject) error {
 	}
 	slices.Reverse(ops) // other changes than before: what was deleted may come back
 	if len(ops) > 0 {
-		if err := s.Local.Put(ctx, s.Table, ops, s.Columns); err != nil {
+		if err := s.Local.Put(ctx, s.Table, s.Case, ops); err != nil {
 			return err
 		}
 		if err := model.Apply(ops); err != nil {
@@ -168,6 +168,9 @@ func (w *javaWriter) Check(ctx context.Context, s *Subject) error {
 	}
 	if err := w.agree(ctx, s, model, "after calve wrote again"); err != nil {
 		return err
+	}
+	if len(s.Key) == 0 {
+		return w.java.checkFiles(ctx, s.Paimon())
 	}
 	if _, err := s.Local.Run(ctx, nil, "compact", s.Table, "--full"); err != nil {
 		return err

@@ -71,10 +71,12 @@ def count(request):
     kind, text = request["kind"], request["value"]
     if kind in ("BINARY", "VARBINARY", "BYTES"):
         value = f"from_hex('{text}')"
+    elif kind == "TIMESTAMP":
+        value = f"CAST('{text[:26]}' AS TIMESTAMP)"
     elif kind == "TIMESTAMP_LTZ":
         value = f"CAST('{text[:26]}+00' AS TIMESTAMPTZ)"
     else:
-        value = worker.sql_literal(kind, text)
+        value = worker.sql_literal(request)
     table = _query(request, lambda t: f'SELECT count(*) AS n FROM {t} WHERE "{request["column"]}" = {value}')
     return {"count": table.column("n")[0].as_py()}
 

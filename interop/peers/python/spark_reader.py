@@ -94,7 +94,7 @@ def count(request):
     elif kind == "TIMESTAMP_LTZ":
         value = f"TIMESTAMP_LTZ '{text[:26]}+00:00'"
     else:
-        value = worker.sql_literal(kind, text)
+        value = worker.sql_literal(request)
     query = f"SELECT count(*) FROM {_table(request)} WHERE `{request['column']}` = {value}"
     return {"count": _spark().sql(query).collect()[0][0]}
 

@@ -53,20 +53,15 @@ def literal(kind, text):
     return text
 
 
-def sql_literal(kind, text):
-    """A literal that DuckDB and Spark both read, from a value's normal form."""
+def sql_literal(request):
+    """The "value" of a request as a literal that DuckDB and Spark both read."""
+    kind, text = request["kind"], request["value"]
     if kind == "BOOLEAN":
         return text
     if kind in ("TINYINT", "SMALLINT", "INT", "BIGINT"):
         return f"CAST('{text}' AS BIGINT)"
     if kind == "DECIMAL":
-        digits = text.lstrip("-").replace(".", "")
-        scale = len(text.partition(".")[2])
-        return f"CAST('{text}' AS DECIMAL({max(len(digits), scale, 1)},{scale}))"
+        return f"CAST('{text}' AS DECIMAL({request['precision']},{request['scale']}))"
     if kind == "DATE":
         return f"DATE '{text}'"
-    if kind == "TIMESTAMP":
-        return f"CAST('{text[:26]}' AS TIMESTAMP)"
-    if kind == "TIMESTAMP_LTZ":
-        return f"CAST('{text[:26]}+00:00' AS TIMESTAMPTZ)"
     return "'" + text.replace("'", "''") + "'"
