@@ -9,13 +9,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
@@ -92,7 +92,7 @@ func (a *app) open(ctx context.Context) (storage.Store, error) {
 
 // table opens the folder of a table.
 func (a *app) table(ctx context.Context, name string) (storage.Store, error) {
-	path, err := tablePath(name)
+	path, err := config.TablePath(name)
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +125,6 @@ func noTable(name, warehouse string, err error) error {
 		return fmt.Errorf("no table %s in %s; `calve ls` shows what is there, `calve create` makes one", name, warehouse)
 	}
 	return err
-}
-
-// tablePath is the folder of a table in its warehouse.
-func tablePath(name string) (string, error) {
-	db, table, ok := strings.Cut(name, ".")
-	if !ok {
-		db, table = "default", name
-	}
-	if db == "" || table == "" || strings.ContainsAny(name, "/\\") || strings.Contains(table, ".") {
-		return "", fmt.Errorf("table name %q: use database.table", name)
-	}
-	return db + ".db/" + table, nil
 }
 
 // printJSON prints one JSON document on a line.

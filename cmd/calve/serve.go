@@ -14,6 +14,7 @@ import (
 
 func (a *app) serveCmd() *cobra.Command {
 	var file string
+	var reset []string
 	c := &cobra.Command{
 		Use:   "serve -c FILE",
 		Short: "Run pipelines, compaction, export and the Iceberg REST catalog",
@@ -32,6 +33,9 @@ the Iceberg REST catalog of the warehouse.`,
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("warehouse") {
+				cfg.Warehouse = a.warehouse
+			}
 			log := a.serveLogger(cfg, cmd.Flags().Changed("log-level"))
 			opts := storage.Options{Endpoint: cfg.S3.Endpoint, Region: cfg.S3.Region, AccessKey: cfg.S3.AccessKey, SecretKey: cfg.S3.SecretKey}
 			if cfg.S3.PathStyle {
@@ -41,7 +45,7 @@ the Iceberg REST catalog of the warehouse.`,
 			if err != nil {
 				return err
 			}
-			s, err := server.New(cfg, wh, tablePath, version, engineEnv(log))
+			s, err := server.New(cfg, wh, server.Options{Version: version, Reset: reset}, engineEnv(log))
 			if err != nil {
 				return err
 			}
@@ -51,6 +55,7 @@ the Iceberg REST catalog of the warehouse.`,
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "calve.yaml", "configuration file")
+	c.Flags().StringSliceVar(&reset, "reset", nil, "pipelines that may begin again although their topic was re-created or cut")
 	return c
 }
 
@@ -78,8 +83,14 @@ func (a *app) configCmd() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := config.Load(file)
+			if err == nil {
+				err = server.Check(cfg)
+			}
 			if err != nil {
 				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]any{"ok": true, "warehouse": cfg.Warehouse, "pipelines": len(cfg.Pipelines)})
 			}
 			_, err = fmt.Fprintf(a.out, "%s is fine: %d pipelines into %s\n", file, len(cfg.Pipelines), cfg.Warehouse)
 			return err

@@ -1,8 +1,12 @@
 package config
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,66 +20,81 @@ import (
 // file:line: key: what is wrong and what is allowed.
 func Parse(name string, data []byte) (*Config, error) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("configuration %s is not YAML: %w", name, err)
 	}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
+	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || !errors.Is(dec.Decode(&yaml.Node{}), io.EOF) {
 		return nil, fmt.Errorf("configuration %s: want one YAML document with the keys %s", name, strings.Join(keysOf(reflect.TypeFor[Config]()), ", "))
 	}
-	c := &checker{file: name}
+	c := &checker{file: name, nodes: map[string]*yaml.Node{}}
 	out := &Config{}
 	c.value("", doc.Content[0], reflect.ValueOf(out).Elem(), "")
+	if len(c.errs) == 0 {
+		c.together(out)
+	}
 	if len(c.errs) > 0 {
 		return nil, errors.Join(c.errs...)
-	}
-	if err := out.check(name); err != nil {
-		return nil, err
 	}
 	return out, nil
 }
 
-// check holds the rules that span several keys.
-func (c *Config) check(name string) error {
-	var errs []error
+// together holds the rules that span several keys.
+func (c *checker) together(cfg *Config) {
 	jobs, tables := map[string]bool{}, map[string]string{}
-	for i, p := range c.Pipelines {
+	for i, p := range cfg.Pipelines {
+		at := fmt.Sprintf("pipelines[%d]", i)
 		if jobs[p.Name] {
-			errs = append(errs, fmt.Errorf("%s: pipelines[%d].name: %q is used twice", name, i, p.Name))
+			c.failAt(at+".name", "%q is used twice", p.Name)
 		}
 		jobs[p.Name] = true
+		if _, err := TablePath(p.Table); err != nil {
+			c.failAt(at+".table", "%v", err)
+		}
 		if other, ok := tables[p.Table]; ok {
-			errs = append(errs, fmt.Errorf("%s: pipelines[%d].table: %q is already written by pipeline %q; one pipeline a table", name, i, p.Table, other))
+			c.failAt(at+".table", "%q is already written by pipeline %q; one pipeline a table", p.Table, other)
 		}
 		tables[p.Table] = p.Name
-		for col, from := range p.Kafka.Fields {
-			if !slices.Contains(recordFields, from) {
-				errs = append(errs, fmt.Errorf("%s: pipelines[%d].kafka.fields.%s: %q is not one of %s", name, i, col, from, strings.Join(recordFields, ", ")))
+		for _, col := range slices.Sorted(maps.Keys(p.Kafka.Fields)) {
+			if from := p.Kafka.Fields[col]; !slices.Contains(recordFields, from) {
+				c.failAt(at+".kafka.fields."+col, "%q is not one of %s", from, strings.Join(recordFields, ", "))
 			}
 		}
+		if s := p.Kafka.SASL; s.Mechanism != "" && s.User == "" || s.Mechanism == "" && s != (SASL{}) {
+			c.failAt(at+".kafka.sasl", "mechanism and user belong together")
+		} else if s.Password != "" && s.PasswordEnv != "" {
+			c.failAt(at+".kafka.sasl", "use password or password-env, not both")
+		}
 	}
-	return errors.Join(errs...)
 }
 
 var recordFields = []string{"topic", "partition", "offset", "timestamp", "key"}
 
 type checker struct {
-	file string
-	errs []error
+	file  string
+	nodes map[string]*yaml.Node // where each key is
+	errs  []error
 }
 
 func (c *checker) fail(n *yaml.Node, path, format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("%s:%d: %s: %s", c.file, n.Line, cmpOr(path, "file"), fmt.Sprintf(format, args...)))
+	c.errs = append(c.errs, fmt.Errorf("%s:%d: %s: %s", c.file, n.Line, cmp.Or(path, "file"), fmt.Sprintf(format, args...)))
 }
 
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
+// failAt is fail for a key that was read before.
+func (c *checker) failAt(path, format string, args ...any) {
+	n := c.nodes[path]
+	if n == nil {
+		n = &yaml.Node{}
 	}
-	return b
+	c.fail(n, path, format, args...)
 }
 
 // value fills v from the node n of the key path.
 func (c *checker) value(path string, n *yaml.Node, v reflect.Value, enum string) {
+	c.nodes[path] = n
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
 	switch v.Interface().(type) {
 	case Duration:
 		if d, err := time.ParseDuration(scalar(n)); err == nil && d >= 0 {
@@ -139,7 +158,7 @@ func (c *checker) structure(path string, n *yaml.Node, v reflect.Value) {
 		c.fail(n, path, "%s is not a mapping; allowed keys: %s", shown(n), strings.Join(keysOf(v.Type()), ", "))
 		return
 	}
-	seen := map[string]bool{}
+	seen, given := map[string]bool{}, map[string]bool{}
 	for _, e := range entries {
 		key := e.key.Value
 		f, ok := fieldOf(v.Type(), key)
@@ -147,11 +166,21 @@ func (c *checker) structure(path string, n *yaml.Node, v reflect.Value) {
 			c.fail(e.key, join(path, key), "unknown key; allowed keys here: %s", strings.Join(keysOf(v.Type()), ", "))
 			continue
 		}
-		seen[key] = true
-		if isScalar(e.value, "!!null") {
+		if given[key] {
+			c.fail(e.key, join(path, key), "the key is given twice")
 			continue
 		}
-		c.value(join(path, key), e.value, v.FieldByIndex(f.Index), f.Tag.Get("enum"))
+		given[key] = true
+		if isScalar(e.value, "!!null") {
+			continue // as if it were not there
+		}
+		seen[key] = true
+		errs := len(c.errs)
+		field := v.FieldByIndex(f.Index)
+		c.value(join(path, key), e.value, field, f.Tag.Get("enum"))
+		if f.Tag.Get("required") == "true" && len(c.errs) == errs && (field.Kind() == reflect.String || field.Kind() == reflect.Slice) && field.Len() == 0 {
+			c.fail(e.value, join(path, key), "must not be empty: %s", f.Tag.Get("doc"))
+		}
 	}
 	c.defaults(path, n, v, seen)
 }
@@ -221,6 +250,9 @@ func (c *checker) mapping(path string, n *yaml.Node, v reflect.Value) {
 	}
 	out := reflect.MakeMap(v.Type())
 	for _, e := range entries {
+		if e.value.Kind == yaml.AliasNode {
+			e.value = e.value.Alias
+		}
 		item := reflect.New(v.Type().Elem()).Elem()
 		key := e.key.Value
 		if isScalar(e.value, "!!bool") { // options are texts: true means "true"
@@ -263,8 +295,6 @@ func shown(n *yaml.Node) string {
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
-	case yaml.AliasNode:
-		return "an alias"
 	}
 	return strconv.Quote(n.Value)
 }

@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -14,7 +15,7 @@ type Config struct {
 	S3        S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
 	Listen    string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
 	Log       Log        `yaml:"log" doc:"Logging to standard error."`
-	Pipelines []Pipeline `yaml:"pipelines" doc:"Streams to write into tables." required:"true"`
+	Pipelines []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
 }
 
 // S3 holds access to an S3 service.
@@ -52,6 +53,16 @@ type Kafka struct {
 	Topic   string            `yaml:"topic" doc:"Name of the topic." required:"true"`
 	Start   string            `yaml:"start" doc:"Where a new job starts." enum:"earliest,latest" default:"earliest"`
 	Fields  map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp or key."`
+	TLS     bool              `yaml:"tls" doc:"Talk to the brokers with TLS, trusting the authorities of this machine."`
+	SASL    SASL              `yaml:"sasl" doc:"Credentials for the brokers."`
+}
+
+// SASL are credentials for Kafka brokers.
+type SASL struct {
+	Mechanism   string `yaml:"mechanism" doc:"How to prove who we are." enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"`
+	User        string `yaml:"user" doc:"Name of the user."`
+	Password    string `yaml:"password" doc:"Password of the user."`
+	PasswordEnv string `yaml:"password-env" doc:"Environment variable that holds the password."`
 }
 
 // Format says how values are decoded.
@@ -83,6 +94,19 @@ type Duration time.Duration
 
 // Size is a number of bytes like 64mb.
 type Size int64
+
+// TablePath is the folder of the table database.table in its warehouse, as Paimon's filesystem catalog lays it out. A
+// name without database is in the database "default".
+func TablePath(name string) (string, error) {
+	db, table, ok := strings.Cut(name, ".")
+	if !ok {
+		db, table = "default", name
+	}
+	if db == "" || table == "" || strings.ContainsAny(name, "/\\") || strings.Contains(table, ".") {
+		return "", fmt.Errorf("table name %q: use database.table", name)
+	}
+	return db + ".db/" + table, nil
+}
 
 // Load reads and checks a file.
 func Load(path string) (*Config, error) {

@@ -45,6 +45,18 @@ func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 		{"mapping", "kafka: {", "kafka: x #{", `calve.yaml:6: pipelines[0].kafka: "x" is not a mapping; allowed keys: brokers`},
 		{"not yaml", "pipelines:", "pipelines: [", `is not YAML`},
 		{"empty", good, "", `want one YAML document with the keys warehouse`},
+		{"two documents", "warehouse:", "---\nx: 1\n---\nwarehouse:", `want one YAML document`},
+		{"empty name", "name: orders", `name: ""`, `calve.yaml:4: pipelines[0].name: must not be empty: Name of the job`},
+		{"null", "name: orders", `name:`, `calve.yaml:4: pipelines[0].name: missing: Name of the job`},
+		{"no brokers", "[localhost:9092]", "[]", `calve.yaml:6: pipelines[0].kafka.brokers: must not be empty`},
+		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", `calve.yaml:3: listen: the key is given twice`},
+		{"table name", "shop.orders", "shop/orders", `calve.yaml:5: pipelines[0].table: table name "shop/orders": use database.table`},
+		{"truth value", "topic: orders", "topic: orders, tls: maybe", `calve.yaml:6: pipelines[0].kafka.tls: "maybe" is not a truth value; allowed: true, false`},
+		{"number", "commit-interval: 250ms", "compaction: {workers: -1}", `calve.yaml:11: pipelines[0].compaction.workers: "-1" is not a number`},
+		{"size", "commit-interval: 250ms", "buffer-size: big", `calve.yaml:11: pipelines[0].buffer-size: "big" is not a size; allowed: a number with unit`},
+		{"credentials", "topic: orders", "topic: orders, sasl: {user: me}", `calve.yaml:6: pipelines[0].kafka.sasl: mechanism and user belong together`},
+		{"mechanism", "topic: orders", "topic: orders, sasl: {mechanism: MAGIC}", `"MAGIC" is not allowed; allowed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`},
+		{"text", "warehouse: file:///data/lake", "warehouse: [a]", `calve.yaml:1: warehouse: a list is not a text`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Parse("calve.yaml", []byte(strings.Replace(good, tc.old, tc.new, 1)))
@@ -52,6 +64,32 @@ func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 				t.Fatalf("got  %v\nwant %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestLeftOut: keys without a value are as if they were not there, anchors and merged settings work, no pipeline is fine.
+func TestLeftOut(t *testing.T) {
+	c, err := Parse("c", []byte("warehouse: mem://\nlisten:\nlog:\n  level: debug\npipelines:\n- name: a\n  table: y\n  kafka: &k {brokers: [b:1], topic: t}\n  compaction:\n  commit-interval:\n- name: b\n  table: x\n  kafka: *k\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Pipelines[1]; p.Kafka.Topic != "t" || p.Kafka.Brokers[0] != "b:1" || p.Kafka.Start != "earliest" {
+		t.Errorf("anchor: %+v", p)
+	}
+	if p := c.Pipelines[0]; p.Compaction.Workers != 1 || time.Duration(p.CommitInterval) != time.Second || c.Listen != "127.0.0.1:8181" || c.Log.Level != "debug" || c.Log.Format != "text" {
+		t.Errorf("defaults: %+v", c)
+	}
+	if c, err := Parse("c", []byte("warehouse: mem://\nlisten: \"\"\n")); err != nil || len(c.Pipelines) != 0 || c.Listen != "" {
+		t.Errorf("only a catalog: %+v, %v", c, err)
+	}
+}
+
+func TestTablePath(t *testing.T) {
+	for name, want := range map[string]string{"shop.orders": "shop.db/orders", "orders": "default.db/orders", "a.b.c": "", ".x": "", "x.": "", "": "", "a/b": "", `a\b`: "", "..": "", "x..": ""} {
+		got, err := TablePath(name)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", name, got, err, want)
+		}
 	}
 }
 

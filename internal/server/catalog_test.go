@@ -17,7 +17,7 @@ func TestCatalogAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(cfg, storage.NewMem(), func(name string) (string, error) { return name, nil }, "test",
+	s, err := New(cfg, storage.NewMem(), Options{Version: "test"},
 		engine.Env{Now: time.Now, After: time.After, NewID: func() string { return "id" }, Rand: func() uint64 { return 4 }})
 	if err != nil {
 		t.Fatal(err)

@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -39,10 +41,11 @@ type pipeline struct {
 	log   *slog.Logger
 
 	mu        sync.Mutex // guards what follows
+	reset     bool       // the source may be another one; until the first start
 	state     State
 	err       error
 	since     time.Time
-	tries     int64
+	restarts  int64
 	table     *engine.Table // nil: not open
 	totals    totals
 	export    export.Result
@@ -61,7 +64,7 @@ type totals struct {
 func newPipeline(cfg config.Pipeline, store storage.Store, env engine.Env) *pipeline {
 	log := env.Log.With("pipeline", cfg.Name, "table", cfg.Table)
 	env.Log = log
-	return &pipeline{cfg: cfg, store: store, env: env, log: log, state: Starting, since: env.Now()}
+	return &pipeline{cfg: cfg, store: store, env: env, log: log, state: Starting, since: env.Now(), totals: totals{Lag: -1}}
 }
 
 func (p *pipeline) set(s State, err error) {
@@ -74,7 +77,7 @@ func (p *pipeline) set(s State, err error) {
 // a person otherwise.
 func (p *pipeline) run(ctx context.Context) error {
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 500*time.Millisecond, 30*time.Second
+	pause.InitialInterval, pause.MaxInterval, pause.RandomizationFactor = 500*time.Millisecond, 30*time.Second, 0
 	for {
 		began := p.env.Now()
 		err := p.once(ctx)
@@ -97,7 +100,7 @@ func (p *pipeline) run(ctx context.Context) error {
 		wait := pause.NextBackOff()
 		p.set(Waiting, err)
 		p.mu.Lock()
-		p.tries++
+		p.restarts++
 		p.mu.Unlock()
 		p.log.Warn("pipeline failed and will be restarted from its last snapshot", "error", err, "in", wait)
 		select {
@@ -146,11 +149,12 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	p.mu.Unlock()
 	stopExport := p.startExport(ctx, tab)
 	defer func() {
-		// The stream has committed what it could; ctx may have ended, but the job's record is still to be closed.
+		// The stream has committed what it could; ctx may have ended, but the job's record is still to be closed, and the
+		// last snapshot to be exported.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		err = errors.Join(err, tab.Close(closing))
-		stopExport()
+		stopExport(closing)
 		p.mu.Lock()
 		p.totals.Before = p.totals.Before.Plus(tab.Metrics())
 		p.table = nil
@@ -167,15 +171,11 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	}
 	c := p.cfg.Create
 	if c == nil {
-		return fmt.Errorf("table %s: %w; create it with `calve create`, or give the pipeline a create section", p.cfg.Table, err)
+		return fmt.Errorf("table %s: %w; use `calve create`, or give the pipeline a create section", p.cfg.Table, err)
 	}
-	cols, err := schema.ParseColumns(c.Columns)
+	s, err := newSchema(c, p.env.Now())
 	if err != nil {
-		return fmt.Errorf("%w: create.columns: %w", errSetup, err)
-	}
-	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: c.PrimaryKey, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: p.env.Now().UnixMilli()})
-	if err != nil {
-		return fmt.Errorf("%w: create: %w", errSetup, err)
+		return err
 	}
 	if err := engine.Create(ctx, p.store, s); err != nil && !errors.Is(err, manifest.ErrTableExists) {
 		return err
@@ -184,10 +184,24 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	return nil
 }
 
-// startExport publishes the table beside the stream; the function it returns stops that after a last look.
-func (p *pipeline) startExport(ctx context.Context, tab *engine.Table) (stop func()) {
+// newSchema makes the schema of a create section.
+func newSchema(c *config.Create, now time.Time) (*schema.Schema, error) {
+	cols, err := schema.ParseColumns(c.Columns)
+	if err != nil {
+		return nil, fmt.Errorf("%w: create.columns: %w", errSetup, err)
+	}
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: c.PrimaryKey, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: now.UnixMilli()})
+	if err != nil {
+		return nil, fmt.Errorf("%w: create: %w", errSetup, err)
+	}
+	return s, nil
+}
+
+// startExport publishes the table beside the stream. The function it returns is called after the table was closed: it
+// waits until the last snapshot is published too, at most until its context ends.
+func (p *pipeline) startExport(ctx context.Context, tab *engine.Table) (stop func(context.Context)) {
 	if !p.cfg.Export.Iceberg {
-		return func() {}
+		return func(context.Context) {}
 	}
 	ex := export.New(tab.Meta(), export.NewDirTarget(p.store), export.Settings{
 		Env: export.Env{Now: p.env.Now, NewID: p.env.NewID, After: p.env.After, Log: p.log},
@@ -198,38 +212,53 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table) (stop fun
 				p.export = r
 			}
 			p.mu.Unlock()
-			switch {
-			case err != nil && ctx.Err() == nil:
-				p.log.Warn("export failed", "error", err)
-			case err == nil && r.Published:
+			if err == nil && r.Published { // failures are logged by the exporter
 				p.log.Info("exported", "iceberg_snapshot", r.IcebergSnapshot, "files", r.Files, "rows", r.Rows, "added", r.Added, "removed", r.Removed)
 			}
 		},
 	})
-	wake, unsubscribe := tab.Watch()
+	wake, _ := tab.Watch() // ends when the table is closed
 	ectx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = ex.Run(ectx, wake) // it ends with its context or the table; failures were told by Published
 	}()
-	return func() {
-		unsubscribe()
-		cancel()
-		<-done
+	return func(closing context.Context) {
+		defer cancel()
+		select {
+		case <-done:
+		case <-closing.Done():
+			cancel()
+			<-done
+		}
 	}
 }
 
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
+	p.mu.Lock()
+	reset := p.reset
+	p.mu.Unlock()
 	k := p.cfg.Kafka
-	return ingest.RunKafka(ctx, ingest.KafkaConfig{
-		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start),
+	sasl := ingest.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Password: k.SASL.Password}
+	if k.SASL.PasswordEnv != "" {
+		sasl.Password = os.Getenv(k.SASL.PasswordEnv)
+	}
+	var secure *tls.Config
+	if k.TLS {
+		secure = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
+		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, TLS: secure, SASL: sasl,
 		Decode: ingest.DecoderConfig{Format: ingest.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields},
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},
 	}, tab, ingest.NewDeadLetters(p.store, ingest.DeadLetterSettings{}, env), env, ingest.Events{
 		Started: func(pos map[int32]int64) {
 			p.set(Running, nil)
+			p.mu.Lock()
+			p.reset = false
+			p.mu.Unlock()
 			p.log.Info("reading", "positions", pos)
 		},
 		Committed: p.committed,
@@ -240,6 +269,10 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 			p.log.Warn("trying again", "what", what, "error", err, "in", wait)
 		},
 	})
+	if errors.Is(err, ingest.ErrSourceChanged) || errors.Is(err, ingest.ErrLogTruncated) {
+		err = fmt.Errorf("%w (to reset it: calve serve --reset %s)", err, p.cfg.Name)
+	}
+	return err
 }
 
 func (p *pipeline) committed(c ingest.Committed) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,25 +25,61 @@ type Server struct {
 	warehouse storage.Store
 	env       engine.Env
 	pipelines []*pipeline
-	version   string
+	opts      Options
 	started   time.Time
 }
 
-// New prepares the pipelines; nothing runs yet. Paths maps a table name to its folder in the warehouse.
-func New(cfg *config.Config, warehouse storage.Store, paths func(string) (string, error), version string, env engine.Env) (*Server, error) {
-	s := &Server{cfg: cfg, warehouse: warehouse, env: env, version: version, started: env.Now()}
+// Options are what the command line adds to a configuration.
+type Options struct {
+	Version string
+	// Reset names pipelines that may begin again at their start position if their source is not the one their table was
+	// filled from, or its log was cut. It holds for their first start only.
+	Reset []string
+}
+
+// Check finds what is wrong with a configuration beyond its form: how tables are to be created. All errors are reported
+// at once.
+func Check(cfg *config.Config) error {
+	var errs []error
 	for _, c := range cfg.Pipelines {
-		path, err := paths(c.Table)
+		if c.Create == nil {
+			continue
+		}
+		if _, err := newSchema(c.Create, time.Time{}); err != nil {
+			errs = append(errs, fmt.Errorf("pipeline %s: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// New prepares the pipelines; nothing runs yet.
+func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.Env) (*Server, error) {
+	if err := Check(cfg); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now()}
+	var names []string
+	for _, c := range cfg.Pipelines {
+		path, err := config.TablePath(c.Table)
 		if err != nil {
 			return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
 		}
-		s.pipelines = append(s.pipelines, newPipeline(c, storage.Sub(warehouse, path), env))
+		p := newPipeline(c, storage.Sub(warehouse, path), env)
+		p.reset = slices.Contains(opts.Reset, c.Name)
+		s.pipelines, names = append(s.pipelines, p), append(names, c.Name)
+	}
+	for _, r := range opts.Reset {
+		if !slices.Contains(names, r) {
+			return nil, fmt.Errorf("there is no pipeline %q to reset; the configuration has %s", r, strings.Join(names, ", "))
+		}
 	}
 	return s, nil
 }
 
 // Run runs until ctx ends; then every pipeline flushes, commits and closes, and Run returns nil. When a pipeline needs a
 // person the others go on; Run returns when none is left. Listening (with the address) is called when HTTP is ready.
+//
+// Without pipelines it serves the catalog until ctx ends.
 func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 	stopHTTP, err := s.serveHTTP(listening)
 	if err != nil {

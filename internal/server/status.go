@@ -53,7 +53,7 @@ func (p *pipeline) status() PipelineStatus {
 	defer p.mu.Unlock()
 	t := p.totals
 	st := PipelineStatus{
-		Name: p.cfg.Name, Table: p.cfg.Table, Location: p.store.URL(""), State: p.state, Since: p.since, Restarts: p.tries,
+		Name: p.cfg.Name, Table: p.cfg.Table, Location: p.store.URL(""), State: p.state, Since: p.since, Restarts: p.restarts,
 		Records: t.Records, Rows: t.Rows, Rejected: t.Rejected, Bytes: t.Bytes, Lag: t.Lag, Commits: t.Commits,
 		Snapshot: t.LastSnapshot, LastCommit: t.LastCommit, FilesPerLevel: []int64{}, BytesPerLevel: []int64{},
 		IcebergSnapshot: p.export.IcebergSnapshot, IcebergRows: p.export.Rows, IcebergFiles: p.export.Files, metrics: t.Before,
@@ -76,7 +76,7 @@ func (p *pipeline) status() PipelineStatus {
 
 // Status tells what all pipelines do.
 func (s *Server) Status() Status {
-	st := Status{Version: s.version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String(), Pipelines: []PipelineStatus{}}
+	st := Status{Version: s.opts.Version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String(), Pipelines: []PipelineStatus{}}
 	for _, p := range s.pipelines {
 		st.Pipelines = append(st.Pipelines, p.status())
 	}
