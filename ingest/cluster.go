@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/google/uuid"
@@ -37,7 +38,11 @@ func topicID(id [16]byte) string {
 func (c *cluster) describe(ctx context.Context) (identity, error) {
 	m, err := c.admin.Metadata(ctx, c.cfg.Topic)
 	if err != nil {
-		return identity{}, fmt.Errorf("metadata of topic %q from %v: %w", c.cfg.Topic, c.cfg.Brokers, err)
+		hint := ""
+		if errors.Is(err, io.EOF) {
+			hint = " (the broker closed the connection: wrong SASL credentials, or TLS on one side only?)"
+		}
+		return identity{}, fmt.Errorf("metadata of topic %q from %v: %w%s", c.cfg.Topic, c.cfg.Brokers, err, hint)
 	}
 	t, ok := m.Topics[c.cfg.Topic]
 	if !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition) {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
 	"github.com/calve-io/calve/storage"
 )
@@ -26,12 +27,19 @@ type broker struct {
 
 func newBroker(t *testing.T, opts ...kfake.Opt) *broker {
 	t.Helper()
+	b := newBrokerNoProducer(t, opts...)
+	b.p = producer(t, b.Cluster)
+	return b
+}
+
+func newBrokerNoProducer(t *testing.T, opts ...kfake.Opt) *broker {
+	t.Helper()
 	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(2), kfake.ClusterID("cluster-a")}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return &broker{Cluster: c, t: t, p: producer(t, c)}
+	return &broker{Cluster: c, t: t}
 }
 
 func producer(t *testing.T, c *kfake.Cluster, opts ...kgo.Opt) *kgo.Client {
@@ -349,6 +357,34 @@ func TestKafkaTopicCreatedAgainWhileReading(t *testing.T) {
 	if n := len(table.committed()); n != 10 {
 		t.Fatalf("%d rows, 10 were in the topic that was read", n)
 	}
+}
+
+func TestKafkaTopicDeletedWhileReading(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(1, "t"))
+	table, cfg := appendTable(t), b.config()
+	cfg.Patience = 200 * time.Millisecond
+	b.fill("t", 0, 0, 10)
+	p := start(cfg, table, &list{}, Events{})
+	table.until(t, "rows", func() bool { return len(table.committed()) == 10 })
+	if err := b.DeleteTopic("t"); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, p.wait(t), ErrNoTopic, `"t"`)
+}
+
+func TestKafkaSASL(t *testing.T) {
+	b := newBrokerNoProducer(t, kfake.SeedTopics(1, "t"), kfake.EnableSASL(),
+		kfake.Superuser("PLAIN", "u1", "p1"), kfake.Superuser("SCRAM-SHA-256", "u2", "p2"), kfake.Superuser("SCRAM-SHA-512", "u3", "p3"))
+	b.p = producer(t, b.Cluster, kgo.SASL(plain.Auth{User: "u1", Pass: "p1"}.AsMechanism()))
+	b.fill("t", 0, 0, 3)
+	for _, auth := range []SASL{{"PLAIN", "u1", "p1"}, {"SCRAM-SHA-256", "u2", "p2"}, {"SCRAM-SHA-512", "u3", "p3"}} {
+		cfg := b.config()
+		cfg.SASL = auth
+		runToEnd(t, cfg, appendTable(t), `{"0":3}`)
+	}
+	cfg := b.config()
+	cfg.SASL, cfg.Patience = SASL{"PLAIN", "u1", "wrong"}, 100*time.Millisecond
+	expectError(t, cfg, appendTable(t), nil, "SASL")
 }
 
 func TestKafkaOtherClusterOrTopic(t *testing.T) {

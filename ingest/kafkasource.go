@@ -251,10 +251,12 @@ func (s *kafkaSource) lost(ctx context.Context) error {
 	}))
 }
 
-// watch looks at the topic now and then: new partitions are read from their beginning, another topic under the same name
-// ends the pipeline. Brokers that do not answer are no reason to stop: the client waits for them.
+// watch looks at the topic now and then: new partitions are read from their beginning; another topic under the same name
+// ends the pipeline, and so does none for longer than the patience. Brokers that do not answer are no reason to stop: the
+// client waits for them.
 func (s *kafkaSource) watch(ctx context.Context) error {
 	identity := s.read // its maps are not used here
+	seen := s.c.env.Now()
 	for {
 		select {
 		case <-s.c.env.After(s.c.cfg.RefreshInterval):
@@ -262,8 +264,12 @@ func (s *kafkaSource) watch(ctx context.Context) error {
 			return nil
 		}
 		id, err := s.c.verify(ctx, &identity)
-		if errors.Is(err, ErrSourceChanged) {
+		now := s.c.env.Now()
+		if errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNoTopic) && now.Sub(seen) > s.c.cfg.Patience {
 			return err
+		}
+		if !errors.Is(err, ErrNoTopic) {
+			seen = now
 		}
 		if err == nil {
 			err = s.addPartitions(ctx, id.partitions)
