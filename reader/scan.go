@@ -15,6 +15,7 @@ import (
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/storage"
 )
 
 // Query says what to scan.
@@ -99,10 +100,14 @@ func (r *Reader) snapshot(ctx context.Context, id int64) (*manifest.Snapshot, er
 		return r.meta.Latest(ctx)
 	}
 	s, err := r.meta.Snapshot(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("snapshot %d: %w", id, err)
+	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, manifest.ErrSnapshotExpired) {
+		first, ferr := r.meta.Earliest(ctx)
+		last, lerr := r.meta.Latest(ctx)
+		if ferr == nil && lerr == nil {
+			err = fmt.Errorf("%w; the table has snapshots %d to %d", err, first.ID, last.ID)
+		}
 	}
-	return s, nil
+	return s, err
 }
 
 type bucketKey struct {

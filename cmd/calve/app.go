@@ -57,9 +57,36 @@ A table is named database.table; without a database it is in the database "defau
 	f.StringVar(&a.s3.Endpoint, "s3-endpoint", "", "URL of the S3 service (default: AWS)")
 	f.StringVar(&a.s3.Region, "s3-region", "", "region of the bucket (default: $AWS_REGION)")
 	f.BoolVar(&a.pathStyle, "s3-path-style", false, "put the bucket into the path instead of the host name")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())
+	})
 	root.AddCommand(a.createCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.tailCmd(), a.compactCmd(),
 		a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.configCmd(), a.demoCmd(), a.versionCmd())
 	return root
+}
+
+// oneTable checks that a command is given the name of one table and nothing else.
+func oneTable(c *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fmt.Errorf("%s takes one table, as in `%[1]s shop.orders`, not %d arguments; see `%[1]s --help`", c.CommandPath(), len(args))
+}
+
+// noArgs checks that a command is given nothing but flags.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments, not %q; see `%[1]s --help`", c.CommandPath(), args)
+}
+
+// count names a number of things: "1 file", "2 files".
+func count[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func (a *app) logger() (*slog.Logger, error) {

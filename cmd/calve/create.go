@@ -29,7 +29,7 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
       --columns "id BIGINT NOT NULL, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP(6)" --primary-key id
   calve create shop.clicks -w s3://lake/raw --columns "url STRING, day DATE" --partition day
   calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, err := a.table(cmd.Context(), args[0])
 			if err != nil {
@@ -49,8 +49,11 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
 			}
 			existed := false
 			if err := engine.Create(cmd.Context(), st, s); err != nil {
-				if !ifNotExists || !errors.Is(err, manifest.ErrTableExists) {
+				if !errors.Is(err, manifest.ErrTableExists) {
 					return err
+				}
+				if !ifNotExists {
+					return fmt.Errorf("%w; --if-not-exists leaves it as it is, `calve describe %s` shows it", err, args[0])
 				}
 				existed = true
 			}

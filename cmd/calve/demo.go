@@ -24,7 +24,7 @@ into a table in a local folder; tail it, compact it from level 0 to level 2 and 
 compare table, Iceberg table and folded change stream with the truth computed from the input.`,
 		Example: `  calve demo
   calve demo --dir /tmp/flights --rate 0`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := a.logger()
 			if err != nil {

@@ -90,7 +90,7 @@ func (a *app) describeCmd() *cobra.Command {
 		Short: "Show a table's schema, options, latest snapshot and files",
 		Example: `  calve describe shop.orders -w file:///data/lake
   calve describe shop.orders -w file:///data/lake --json | jq .snapshot.id`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
@@ -107,6 +107,9 @@ func (a *app) describeCmd() *cobra.Command {
 		},
 	}
 }
+
+// maxLevels bounds what a damaged manifest can make of the list of levels.
+const maxLevels = 1000
 
 func describe(ctx context.Context, r *reader.Reader, name string) (*description, error) {
 	s, err := r.Meta().LatestSchema(ctx)
@@ -132,6 +135,9 @@ func describe(ctx context.Context, r *reader.Reader, name string) (*description,
 		d.Files++
 		d.Bytes += e.File.Size
 		d.FileRows += e.File.Rows
+		if e.File.Level >= maxLevels {
+			return nil, fmt.Errorf("%s: file %s is on level %d; `calve verify %s` looks for damage", d.Location, e.File.Name, e.File.Level, name)
+		}
 		for len(d.FilesByLevel) <= e.File.Level {
 			d.FilesByLevel = append(d.FilesByLevel, 0)
 		}
@@ -175,9 +181,10 @@ func (a *app) printDescription(d *description) error {
 		return w.Flush()
 	}
 	fmt.Fprintf(w, "snapshot\t%d (%s, %s)\n", d.Snapshot.ID, d.Snapshot.CommitKind, time.UnixMilli(d.Snapshot.TimeMillis).UTC().Format(time.RFC3339))
-	fmt.Fprintf(w, "files\t%d in %d buckets, %d bytes, %d rows with older versions and deletes\n", d.Files, d.Buckets, d.Bytes, d.FileRows)
+	fmt.Fprintf(w, "files\t%s in %s, %s, with %s (older versions and deletes included)\n",
+		count(d.Files, "file"), count(d.Buckets, "bucket"), count(d.Bytes, "byte"), count(d.FileRows, "row"))
 	for l, n := range d.FilesByLevel {
-		fmt.Fprintf(w, "\tlevel %d: %d files\n", l, n)
+		fmt.Fprintf(w, "\tlevel %d: %s\n", l, count(n, "file"))
 	}
 	return w.Flush()
 }
@@ -192,7 +199,7 @@ levels do not overlap, keys are in order, counts add up along the snapshots, and
 earliest snapshot gives the rows of the table. Exits with 1 when something is wrong.`,
 		Example: `  calve verify shop.orders -w file:///data/lake
   calve verify shop.orders -w s3://lake/raw --quick --json`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
@@ -227,7 +234,7 @@ func (a *app) printReport(name string, r *reader.Report) error {
 	fold := "change stream not folded"
 	switch {
 	case r.Folded:
-		fold = fmt.Sprintf("%d changes fold to the %d rows of the table", r.Changes, r.Rows)
+		fold = fmt.Sprintf("%s in the stream fold to the table's %s", count(r.Changes, "change"), count(r.Rows, "row"))
 	case r.NotFolded != "":
 		fold += ": " + r.NotFolded
 	}
@@ -235,6 +242,10 @@ func (a *app) printReport(name string, r *reader.Report) error {
 	if !r.OK() {
 		word = "NOT SOUND"
 	}
-	_, err := fmt.Fprintf(a.out, "%s: %s at snapshot %d: %d files, %d bytes, per level %v; %s\n", name, word, r.Snapshot, r.Files, r.Bytes, r.Levels, fold)
+	if r.Snapshot == 0 {
+		_, err := fmt.Fprintf(a.out, "%s: no snapshot yet, nothing to check\n", name)
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%s: %s at snapshot %d: %s, %s, files per level %v; %s\n", name, word, r.Snapshot, count(r.Files, "file"), count(r.Bytes, "byte"), r.Levels, fold)
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -13,6 +14,13 @@ import (
 	"github.com/calve-io/calve/manifest"
 )
 
+// closeTable closes a table also when the command was interrupted.
+func closeTable(ctx context.Context, t *engine.Table) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return t.Close(ctx)
+}
+
 func (a *app) compactCmd() *cobra.Command {
 	var full bool
 	c := &cobra.Command{
@@ -22,7 +30,7 @@ func (a *app) compactCmd() *cobra.Command {
 beside running writers: a compaction that loses against another one is dropped and tried again.`,
 		Example: `  calve compact shop.orders -w file:///data/lake
   calve compact shop.orders -w file:///data/lake --full`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			log, err := a.logger()
 			if err != nil {
@@ -44,7 +52,7 @@ beside running writers: a compaction that loses against another one is dropped a
 			if err != nil {
 				return noTable(args[0], a.warehouse, err)
 			}
-			defer func() { err = errors.Join(err, tab.Close(cmd.Context())) }()
+			defer func() { err = errors.Join(err, closeTable(cmd.Context(), tab)) }()
 			start := time.Now()
 			err = tab.Compact(cmd.Context(), full)
 			p.end()
@@ -59,8 +67,8 @@ beside running writers: a compaction that loses against another one is dropped a
 				_, err = fmt.Fprintf(a.out, "%s: nothing to compact\n", args[0])
 				return err
 			}
-			_, err = fmt.Fprintf(a.out, "%s: %d compactions, %d files into %d (%d only moved), %d rows into %d, %s, snapshot %d\n", args[0], n,
-				sum.FilesIn, sum.FilesOut, sum.Moved, sum.RowsIn, sum.RowsOut, time.Since(start).Round(time.Millisecond), sum.Snapshot)
+			_, err = fmt.Fprintf(a.out, "%s: %s, %s into %d (%d only moved), %s into %d, %s, snapshot %d\n", args[0], count(n, "compaction"),
+				count(sum.FilesIn, "file"), sum.FilesOut, sum.Moved, count(sum.RowsIn, "row"), sum.RowsOut, time.Since(start).Round(time.Millisecond), sum.Snapshot)
 			return err
 		},
 	}
@@ -77,7 +85,7 @@ copied, and only metadata of what has changed is written. Rows on lower levels a
 calve compact --full first, to publish everything now.`,
 		Example: `  calve export shop.orders -w file:///data/lake
   calve compact shop.orders -w s3://lake/raw --full && calve export shop.orders -w s3://lake/raw --json`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := a.logger()
 			if err != nil {
@@ -103,9 +111,9 @@ calve compact --full first, to publish everything now.`,
 			}
 			word := "published"
 			if !r.Published {
-				word = "is up to date:"
+				word = "up to date at"
 			}
-			_, err = fmt.Fprintf(a.out, "%s %s Iceberg snapshot %d: %d files, %d rows (+%d −%d files)\n%s\n", args[0], word, r.IcebergSnapshot, r.Files, r.Rows, r.Added, r.Removed, r.MetadataLocation)
+			_, err = fmt.Fprintf(a.out, "%s: %s Iceberg snapshot %d: %s, %s (+%d −%d files)\n%s\n", args[0], word, r.IcebergSnapshot, count(r.Files, "file"), count(r.Rows, "row"), r.Added, r.Removed, r.MetadataLocation)
 			return err
 		},
 	}

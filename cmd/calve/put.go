@@ -30,7 +30,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 		Example: `  echo '{"id":1,"item":"ice"}' | calve put shop.orders -w file:///data/lake
   zcat changes.jsonl.gz | calve put shop.orders -w file:///data/lake --job load-2026-11-29
   calve put shop.orders -w file:///data/lake --file rows.jsonl --op -`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			log, err := a.logger()
 			if err != nil {
@@ -49,7 +49,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			if err != nil {
 				return noTable(args[0], a.warehouse, err)
 			}
-			defer func() { err = errors.Join(err, tab.Close(cmd.Context())) }()
+			defer func() { err = errors.Join(err, closeTable(cmd.Context(), tab)) }()
 			env := ingest.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
 			var first *ingest.Letter
 			p := newProgress(a.err, !a.json)
@@ -65,6 +65,9 @@ interrupted goes on behind the last line that was committed, when it is given th
 				},
 			})
 			p.end()
+			if err == nil && cmd.Context().Err() != nil {
+				err = interrupted(res, job)
+			}
 			if err != nil {
 				return err
 			}
@@ -90,14 +93,25 @@ func (a *app) input(file string) (io.ReadCloser, string, error) {
 
 func (a *app) putDone(table, deadLetters string, res ingest.LinesResult, first *ingest.Letter) error {
 	var err error
-	if a.json {
+	switch {
+	case a.json:
 		err = a.printJSON(res)
-	} else {
-		_, err = fmt.Fprintf(a.out, "%s: %d rows from %d lines, snapshot %d\n", table, res.Rows, res.Lines, res.Snapshot)
+	case res.Snapshot == 0:
+		_, err = fmt.Fprintf(a.out, "%s: nothing to write in %s\n", table, count(res.Lines, "line"))
+	default:
+		_, err = fmt.Fprintf(a.out, "%s: %s from %s, snapshot %d\n", table, count(res.Rows, "row"), count(res.Lines, "line"), res.Snapshot)
 	}
 	if err == nil && first != nil {
-		fmt.Fprintf(a.err, "calve: %d lines were refused and are kept in %s; the first is line %d: %s\n", res.Rejected, deadLetters, first.Offset+1, first.Reason)
+		fmt.Fprintf(a.err, "calve: %s refused and kept in %s; the first is line %d: %s\n", count(res.Rejected, "line"), deadLetters, first.Offset, first.Reason)
 		err = errReported
 	}
 	return err
+}
+
+// interrupted tells what an interrupted put has done and how to go on.
+func interrupted(res ingest.LinesResult, job string) error {
+	if job == "" {
+		return fmt.Errorf("interrupted after %s were written; a put with --job can be repeated with the same input and goes on where it stopped", count(res.Lines, "line"))
+	}
+	return fmt.Errorf("interrupted after %s of this run were written; repeat the command with the same input to go on", count(res.Lines, "line"))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,7 +25,7 @@ binaries are base64, so that what scan prints, put reads.`,
 		Example: `  calve scan shop.orders -w file:///data/lake
   calve scan shop.orders -w file:///data/lake --snapshot 7 --columns id,amount --limit 10
   calve scan shop.orders -w file:///data/lake --count`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
@@ -32,14 +33,14 @@ binaries are base64, so that what scan prints, put reads.`,
 			}
 			q := reader.Query{Snapshot: snapshot, Columns: columns}
 			if count {
-				return a.count(cmd, r, q)
+				return a.countRows(cmd, r, q)
 			}
 			w := bufio.NewWriterSize(a.out, 1<<16)
 			var line []byte
 			left := limit
 			for rec, err := range r.Scan(cmd.Context(), q) {
 				if err != nil {
-					return err
+					return errors.Join(err, w.Flush())
 				}
 				enc := rowjson.NewEncoder(rec.Schema())
 				for i := range int(rec.NumRows()) {
@@ -63,8 +64,8 @@ binaries are base64, so that what scan prints, put reads.`,
 	return c
 }
 
-// count counts rows; for a table with a primary key only the key columns are read.
-func (a *app) count(cmd *cobra.Command, r *reader.Reader, q reader.Query) error {
+// countRows prints the number of rows; for a table with a primary key only the key columns are read.
+func (a *app) countRows(cmd *cobra.Command, r *reader.Reader, q reader.Query) error {
 	s, err := r.Meta().LatestSchema(cmd.Context())
 	if err != nil {
 		return err
@@ -100,14 +101,20 @@ update) and -D (delete). In a table without changelog an update is told as +I or
 
 --from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
 latest only what comes after now, and snapshot:N the changes of snapshot N and later ones: to resume, use the last
-snapshot that was dealt with, plus one.`,
-		Example: `  calve tail shop.orders -w file:///data/lake --follow
+snapshot that was dealt with, plus one. The default is earliest, and with --follow latest.`,
+		Example: `  calve tail shop.orders -w file:///data/lake
+  calve tail shop.orders -w file:///data/lake --follow
   calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount`,
-		Args: cobra.ExactArgs(1),
+		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if from == "" {
+				if from = "earliest"; follow {
+					from = "latest"
+				}
+			}
 			start, err := reader.ParseStart(from)
 			if err != nil {
-				return err
+				return fmt.Errorf("--from: %w", err)
 			}
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
@@ -117,7 +124,7 @@ snapshot that was dealt with, plus one.`,
 			var line []byte
 			for c, err := range r.Tail(cmd.Context(), reader.TailSpec{From: start, Follow: follow, Poll: poll, Columns: columns}) {
 				if err != nil {
-					return err
+					return errors.Join(err, w.Flush())
 				}
 				if c.Rec != nil {
 					line = appendChanges(line[:0], c)
@@ -134,7 +141,7 @@ snapshot that was dealt with, plus one.`,
 			return w.Flush()
 		},
 	}
-	c.Flags().StringVar(&from, "from", "latest", "where to begin: earliest, latest or snapshot:N")
+	c.Flags().StringVar(&from, "from", "", "where to begin: earliest, latest or snapshot:N")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new snapshots until interrupted")
 	c.Flags().DurationVar(&poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot")
 	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")

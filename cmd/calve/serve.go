@@ -27,7 +27,7 @@ the Iceberg REST catalog of the warehouse.`,
 		Example: `  calve serve -c calve.yaml
   calve config schema > calve.schema.json     # for completion in an editor
   calve config check -c calve.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(file)
 			if err != nil {
@@ -80,7 +80,7 @@ func (a *app) configCmd() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check -c FILE", Short: "Check a configuration file",
 		Example: "  calve config check -c calve.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := config.Load(file)
 			if err == nil {
@@ -92,7 +92,7 @@ func (a *app) configCmd() *cobra.Command {
 			if a.json {
 				return a.printJSON(map[string]any{"ok": true, "warehouse": cfg.Warehouse, "pipelines": len(cfg.Pipelines)})
 			}
-			_, err = fmt.Fprintf(a.out, "%s is fine: %d pipelines into %s\n", file, len(cfg.Pipelines), cfg.Warehouse)
+			_, err = fmt.Fprintf(a.out, "%s is fine: %s into %s\n", file, count(len(cfg.Pipelines), "pipeline"), cfg.Warehouse)
 			return err
 		},
 	}
@@ -100,7 +100,7 @@ func (a *app) configCmd() *cobra.Command {
 	c.AddCommand(check, &cobra.Command{
 		Use: "schema", Short: "Print the JSON schema of the configuration file",
 		Example: "  calve config schema > calve.schema.json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			enc := json.NewEncoder(a.out)
 			enc.SetIndent("", "  ")
@@ -117,7 +117,7 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version",
 		Example: "  calve version",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				return a.printJSON(map[string]string{"version": version})
