@@ -69,7 +69,8 @@ func (v *view) location(e *manifest.Entry) (string, error) {
 	return v.store.URL(dir + "/" + e.File.Name), nil
 }
 
-// check refuses a file whose rows, read as they are, are not rows of the table.
+// check refuses a file whose rows, read as they are, are not rows of the table. An unknown number of deletes is none,
+// as for Paimon's readers (paimon-format §20.15).
 func (v *view) check(e *manifest.Entry, location string) error {
 	f := &e.File
 	switch {

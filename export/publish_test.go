@@ -3,9 +3,11 @@ package export
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/iceberg-go/table"
 
@@ -90,7 +92,6 @@ func TestUnchangedWritesNothing(t *testing.T) {
 	e := w.exporter()
 	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
 	w.publish(e, 0)
-	before := counted.Counts()
 	w.commit(manifest.Append, w.fake(w.part(0), 0, 10))
 	written := counted.Counts()
 	w.publish(e, 0)
@@ -100,7 +101,6 @@ func TestUnchangedWritesNothing(t *testing.T) {
 			t.Errorf("%d calls of %s for an unchanged set of files", n, kind)
 		}
 	}
-	_ = before
 }
 
 func TestAppendTable(t *testing.T) {
@@ -124,6 +124,68 @@ func TestAppendTable(t *testing.T) {
 	}
 	if got, want := scanned(t, w.store, ScanSpec{}), []string{`{"a":1,"b":"x"}`, `{"a":2,"b":"y"}`}; !slices.Equal(got, want) {
 		t.Errorf("rows %v, want %v", got, want)
+	}
+}
+
+// TestMetadata looks at what the metadata says about itself after four changes.
+func TestMetadata(t *testing.T) {
+	w := newWorld(t, storage.NewMem(), keyed(t))
+	e := w.exporter()
+	w.publish(e, 0)
+	id := e.state.meta.TableUUID
+	for range 4 {
+		w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+		w.publish(e, 0)
+	}
+	tab := w.check()
+	m := tab.Metadata()
+	if m.Version() != 2 || m.TableUUID() != id || m.Location() != "mem://" || m.LastColumnID() != 3 || m.LastSequenceNumber() != 4 {
+		t.Errorf("version %d, id %s, location %s, last column %d, last sequence number %d", m.Version(), m.TableUUID(), m.Location(), m.LastColumnID(), m.LastSequenceNumber())
+	}
+	for key, want := range map[string]string{PropSnapshot: "4", PropSchema: "0", propGC: "false",
+		table.DefaultNameMappingKey: `[{"names":["id"],"field-id":1},{"names":["name"],"field-id":2},{"names":["amount"],"field-id":3}]`} {
+		if got := m.Properties()[key]; got != want {
+			t.Errorf("property %s is %q, want %q", key, got, want)
+		}
+	}
+	var last *table.Snapshot
+	for i, s := range m.Snapshots() {
+		paimon, err := w.table.Snapshot(context.Background(), s.SnapshotID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.SnapshotID != int64(i+1) || s.SequenceNumber != int64(i+1) || s.TimestampMs != paimon.TimeMillis || *s.SchemaID != 0 {
+			t.Errorf("snapshot %d: %s", i, s)
+		}
+		if (last == nil) != (s.ParentSnapshotID == nil) || last != nil && *s.ParentSnapshotID != last.SnapshotID {
+			t.Errorf("parent of snapshot %d: %v", s.SnapshotID, s.ParentSnapshotID)
+		}
+		if s.Summary.Properties[PropSnapshot] != fmt.Sprint(s.SnapshotID) || s.Summary.Properties[PropChanged] != fmt.Sprint(s.SnapshotID) {
+			t.Errorf("summary of snapshot %d: %v", s.SnapshotID, s.Summary)
+		}
+		last = &s
+	}
+	var log []int64
+	for entry := range m.SnapshotLogs() {
+		log = append(log, entry.SnapshotID)
+	}
+	if !slices.Equal(log, []int64{1, 2, 3, 4}) || m.LastUpdatedMillis() != last.TimestampMs {
+		t.Errorf("snapshot log %v, last update %d", log, m.LastUpdatedMillis())
+	}
+	for name, ref := range m.Refs() {
+		if name != table.MainBranch || ref.SnapshotID != 4 || ref.SnapshotRefType != table.BranchRef {
+			t.Errorf("ref %s: %+v", name, ref)
+		}
+	}
+	if got := len(slices.Collect(m.PreviousFiles())); got != 4 {
+		t.Errorf("%d former metadata files, want 4", got)
+	}
+	// The clock of a committer that goes back does not take the Iceberg table's time back.
+	w.now = start.Add(-time.Hour)
+	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+	w.publish(e, 0)
+	if got := w.check().CurrentSnapshot().TimestampMs; got < last.TimestampMs {
+		t.Errorf("time went back by %d ms", last.TimestampMs-got)
 	}
 }
 

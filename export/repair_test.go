@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ func TestFaultAtEveryCall(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, first := range []bool{false, true} {
 				at := 1
 				for faultAt(t, at, first, fault) {
@@ -49,12 +51,11 @@ func TestFaultAtEveryCall(t *testing.T) {
 func faultAt(t *testing.T, at int, first bool, fault error) bool {
 	t.Helper()
 	mem := storage.NewMem()
-	calls, armed := 0, false
+	var calls atomic.Int64 // until the fault; far from it while it is not armed
+	calls.Store(1 << 40)
 	store := storage.WithFaults(mem, func(storage.Op) error {
-		if armed {
-			if calls++; calls == at {
-				return fault
-			}
+		if calls.Add(-1) == 0 {
+			return fault
 		}
 		return nil
 	})
@@ -73,10 +74,10 @@ func faultAt(t *testing.T, at int, first bool, fault error) bool {
 	after := []string{`{"amount":"1","id":2,"name":"x"}`, `{"amount":"1","id":3,"name":"x"}`, `{"amount":"2","id":0,"name":"new"}`}
 
 	e := w.exporter()
-	armed = true
+	calls.Store(int64(at))
 	_, err := e.Publish(context.Background(), 0)
-	armed = false
-	hit := calls >= at
+	hit := calls.Load() <= 0
+	calls.Store(1 << 40)
 	if err != nil && (!hit || !errors.Is(err, errInjected)) {
 		t.Fatalf("call %d: %v", at, err)
 	}
@@ -483,7 +484,7 @@ func TestBounded(t *testing.T) {
 	e := w.exporter()
 	e.set.MaxSnapshots, e.set.MaxMetadata = 5, 3
 	var files []manifest.Entry
-	for i := range 200 {
+	for i := range 100 {
 		f := w.fake(w.part(i%4), 2, 10)
 		if i%3 == 2 {
 			w.commit(manifest.Compact, removal(files[0]), f)
