@@ -119,10 +119,15 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, `"-Infinity"`...)
 	}
-	if a := math.Abs(f); a == 0 || a >= 1e-6 && a < 1e21 {
-		return strconv.AppendFloat(dst, f, 'f', -1, bits)
+	a := math.Abs(f)
+	exponent := a != 0 && (a < 1e-6 || a >= 1e21)
+	if bits == 32 { // the nearest float32 of the bound is not the bound
+		exponent = a != 0 && (float32(a) < 1e-6 || float32(a) >= 1e21)
 	}
-	return strconv.AppendFloat(dst, f, 'e', -1, bits)
+	if exponent {
+		return strconv.AppendFloat(dst, f, 'e', -1, bits)
+	}
+	return strconv.AppendFloat(dst, f, 'f', -1, bits)
 }
 
 const hexDigits = "0123456789abcdef"
