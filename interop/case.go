@@ -21,7 +21,7 @@ type Case struct {
 	Options        map[string]string
 	Steps          []Step
 	Load           func(*Lab) ([]Step, error) // makes the steps when they are long; nil when they are there
-	Refusal        string // what the export must say when it cannot publish this table; "" when it can
+	Refusal        string                     // what the export must say when it cannot publish this table; "" when it can
 }
 
 // Step is one thing that happens to the table: changes are put, then it may be compacted and exported.

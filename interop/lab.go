@@ -128,9 +128,11 @@ func (l *Lab) Python(ctx context.Context, name, program string, env []string, ar
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(python, append([]string{"-u", l.Peers("python", program)}, args...)...)
-	cmd.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
-	return l.StartWorker(name, cmd)
+	return l.StartWorker(name, func() *exec.Cmd {
+		cmd := exec.Command(python, append([]string{"-u", l.Peers("python", program)}, args...)...)
+		cmd.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
+		return cmd
+	})
 }
 
 // copyLimited copies a body that should be small.

@@ -140,12 +140,16 @@ func checkStates(ctx context.Context, reader PaimonReader, s *Subject) error {
 	if err != nil {
 		return err
 	}
+	const many = 20_000 // rows, above which only the ends of steps are read: pypaimon merges 10,000 rows a second
 	for _, id := range ids {
 		if id > s.Local.Latest {
 			break // written by a judge
 		}
 		want, ok := s.Local.States[id]
 		if !ok {
+			if len(s.Local.Final.Cells) > many {
+				continue
+			}
 			if want, err = s.Local.Scan(ctx, s.Table, id, s.Columns); err != nil {
 				return err
 			}

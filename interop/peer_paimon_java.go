@@ -38,9 +38,10 @@ func (p *paimonJava) Start(ctx context.Context, l *Lab) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		p.Worker, err = l.StartWorker("paimon-java", exec.Command("java", "-Xmx1g", "-Duser.timezone=UTC",
-			"-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-			"-cp", classes+":"+filepath.Join(jars, "*"), "calve.peer.PaimonPeer", l.Scratch))
+		p.Worker, err = l.StartWorker("paimon-java", func() *exec.Cmd {
+			return exec.Command("java", "-Xmx1g", "-Duser.timezone=UTC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+				"-cp", classes+":"+filepath.Join(jars, "*"), "calve.peer.PaimonPeer", l.Scratch)
+		})
 		return struct{}{}, err
 	})
 	return err

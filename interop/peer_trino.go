@@ -121,7 +121,7 @@ func (t *trino) from(ctx context.Context, table IcebergTable, snapshot int64) (s
 	}
 	at := ""
 	if snapshot > 0 {
-		at = fmt.Sprintf(" FOR VERSION AS OF %d", snapshot)
+		at = fmt.Sprintf(" FOR VERSION AS OF BIGINT '%d'", snapshot)
 	}
 	return fmt.Sprintf("%s.%s.%s%s", catalog, quoted(table.Namespace), quoted(table.Name), at), nil
 }

@@ -18,64 +18,88 @@ import (
 )
 
 // Worker is a peer's long-lived program that answers one JSON line per JSON line (peers/python/worker.py).
+// One that has ended, as it does when a question took too long, is started again for the next question.
 type Worker struct {
+	name  string
+	lab   *Lab
+	make  func() *exec.Cmd
+	files atomic.Int64
+
+	mu      sync.Mutex // one question at a time
 	process *Process
 	in      io.WriteCloser
 	out     *bufio.Reader
-	mu      sync.Mutex // one question at a time
-	lab     *Lab
-	files   atomic.Int64
 }
 
-// StartWorker starts a worker's program.
-func (l *Lab) StartWorker(name string, cmd *exec.Cmd) (*Worker, error) {
+// StartWorker starts a worker's program; command makes one call of it.
+func (l *Lab) StartWorker(name string, command func() *exec.Cmd) (*Worker, error) {
+	w := &Worker{name: name, lab: l, make: command}
+	return w, w.start()
+}
+
+func (w *Worker) start() error {
+	cmd := w.make()
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r, w, err := os.Pipe()
+	out, write, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cmd.Stdout = w
-	p, err := l.Start(name, cmd)
+	cmd.Stdout = write
+	p, err := w.lab.Start(w.name, cmd)
 	if err != nil {
-		return nil, errors.Join(err, r.Close(), w.Close())
+		return errors.Join(err, out.Close(), write.Close())
 	}
-	return &Worker{process: p, in: in, out: bufio.NewReaderSize(r, 1<<20), lab: l}, w.Close()
+	w.process, w.in, w.out = p, in, bufio.NewReaderSize(out, 1<<20)
+	return write.Close()
 }
 
 // Ask sends a request and decodes the answer into answer (which may be nil).
 func (w *Worker) Ask(ctx context.Context, op string, request map[string]any, answer any) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	request["op"] = op
 	line, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	if _, err := w.in.Write(append(line, '\n')); err != nil {
-		return errors.Join(err, w.process.Alive())
-	}
-	stop := context.AfterFunc(ctx, w.process.Kill) // a hanging peer fails its cell, not the whole run
-	defer stop()
-	reply, err := w.out.ReadBytes('\n')
+	reply, err := w.exchange(ctx, op, append(line, '\n'))
 	if err != nil {
-		return errors.Join(context.Cause(ctx), fmt.Errorf("%s gave no answer to %s", w.process.Name, op), w.process.Alive())
+		return err
 	}
 	var failed struct {
 		Error string `json:"error"`
 	}
 	if err := json.Unmarshal(reply, &failed); err != nil {
-		return fmt.Errorf("%s answered %s: %w", w.process.Name, clip(string(reply)), err)
+		return fmt.Errorf("%s answered %s: %w", w.name, clip(string(reply)), err)
 	}
 	if failed.Error != "" {
-		return fmt.Errorf("%s cannot %s: %s", w.process.Name, op, tailOf([]byte(failed.Error)))
+		return fmt.Errorf("%s cannot %s: %s", w.name, op, tailOf([]byte(failed.Error)))
 	}
 	if answer == nil {
 		return nil
 	}
 	return json.Unmarshal(reply, answer)
+}
+
+func (w *Worker) exchange(ctx context.Context, op string, line []byte) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.process.Alive() != nil {
+		if err := w.start(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := w.in.Write(line); err != nil {
+		return nil, errors.Join(err, w.process.Alive())
+	}
+	stop := context.AfterFunc(ctx, w.process.Kill) // a hanging peer fails its field, not the whole run
+	defer stop()
+	reply, err := w.out.ReadBytes('\n')
+	if err != nil {
+		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("%s gave no answer to %s", w.name, op), w.process.Alive())
+	}
+	return reply, nil
 }
 
 // Rows asks for rows and reads the file that the worker wrote.
@@ -127,5 +151,5 @@ func (w *Worker) Object(ctx context.Context, op string, request map[string]any) 
 }
 
 func (w *Worker) scratch() string {
-	return filepath.Join(w.lab.Scratch, w.process.Name+"-"+strconv.FormatInt(w.files.Add(1), 10)+".jsonl")
+	return filepath.Join(w.lab.Scratch, w.name+"-"+strconv.FormatInt(w.files.Add(1), 10)+".jsonl")
 }

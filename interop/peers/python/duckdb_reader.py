@@ -58,7 +58,7 @@ def _source(request):
 
 
 def _query(request, make):
-    return _connect().execute(make(_source(request))).fetch_arrow_table()
+    return _connect().execute(make(_source(request))).to_arrow_table()
 
 
 def read(request):
