@@ -6,6 +6,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
 	"github.com/calve-io/calve/schema"
 )
@@ -34,23 +35,23 @@ func chooseEncoding(t schema.Type, a arrow.Array) encoding {
 		if decimalWidth(t.Precision) == 16 {
 			return plainEncoding
 		}
-		return chooseInts(lowWords(a.(*array.Decimal128), n))
+		return chooseInts(lowWords(values[decimal128.Num](a)[:n]))
 	case schema.TinyInt, schema.SmallInt:
 		return deltaEncoding
 	case schema.Int, schema.Date, schema.Time:
-		return chooseInts(widen64(values(a, arrow.Int32Traits.CastFromBytes)[:n]))
+		return chooseInts(widen64(values[int32](a)[:n]))
 	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
-		return chooseInts(values(a, arrow.Int64Traits.CastFromBytes)[:n])
+		return chooseInts(values[int64](a)[:n])
 	}
 	d := a.Data()
 	var seen distinct
 	switch a.(type) {
 	case *array.Float32:
-		for i, x := range values(a, arrow.Uint32Traits.CastFromBytes)[:n] {
+		for i, x := range values[uint32](a)[:n] {
 			seen.add(mix(uint64(x)), i, n)
 		}
 	case *array.Float64:
-		for i, x := range values(a, arrow.Uint64Traits.CastFromBytes)[:n] {
+		for i, x := range values[uint64](a)[:n] {
 			seen.add(mix(x), i, n)
 		}
 	case *array.String, *array.Binary:
@@ -154,9 +155,9 @@ func widen64(v []int32) []int64 {
 	return out
 }
 
-func lowWords(a *array.Decimal128, n int) []int64 {
-	out := make([]int64, n)
-	for i, x := range a.Values()[:n] {
+func lowWords(v []decimal128.Num) []int64 {
+	out := make([]int64, len(v))
+	for i, x := range v {
 		out[i] = int64(x.LowBits())
 	}
 	return out

@@ -2,6 +2,7 @@ package datafile
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"runtime"
 	"sync"
@@ -121,4 +122,68 @@ func gunzip(dst, src []byte) (int, error) {
 		return n + extra, nil
 	}
 	return n, z.Close()
+}
+
+// compressor compresses pages. It is a value: its state is pooled.
+type compressor struct {
+	codec int32
+	level int // of zstd
+}
+
+// newCompressor reads the option file.compression.
+func newCompressor(name string, level int) (compressor, error) {
+	switch name {
+	case "", "zstd":
+		return compressor{codecZstd, level}, nil
+	case "snappy":
+		return compressor{codec: codecSnappy}, nil
+	case "lz4", "lz4_raw":
+		return compressor{codec: codecLZ4Raw}, nil
+	case "none", "uncompressed":
+		return compressor{codec: codecNone}, nil
+	}
+	return compressor{}, fmt.Errorf("data file writer: compression %q is not one of zstd, snappy, lz4, none", name)
+}
+
+// zstdEncoders are pools of encoders by level: one keeps a megabyte of tables.
+var zstdEncoders sync.Map
+
+// lz4Encoders are pooled for the same reason.
+var lz4Encoders = sync.Pool{New: func() any { return new(lz4.Compressor) }}
+
+// compress gives the compressed form of src, reusing dst if it is large enough. The checksum of zstd is left out since
+// page headers have one.
+func (c compressor) compress(dst, src []byte) ([]byte, error) {
+	switch c.codec {
+	case codecZstd:
+		level := zstd.EncoderLevelFromZstd(c.level)
+		pool, ok := zstdEncoders.Load(level)
+		if !ok {
+			pool, _ = zstdEncoders.LoadOrStore(level, &sync.Pool{})
+		}
+		e, _ := pool.(*sync.Pool).Get().(*zstd.Encoder)
+		if e == nil {
+			var err error
+			e, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level),
+				zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true))
+			if err != nil {
+				return nil, fmt.Errorf("zstd: %w", err)
+			}
+		}
+		dst = e.EncodeAll(src, dst[:0])
+		pool.(*sync.Pool).Put(e)
+		return dst, nil
+	case codecSnappy:
+		return s2.EncodeSnappy(dst[:cap(dst)], src), nil
+	case codecLZ4Raw:
+		dst = resize(dst, lz4.CompressBlockBound(len(src)))
+		e := lz4Encoders.Get().(*lz4.Compressor)
+		n, err := e.CompressBlock(src, dst)
+		lz4Encoders.Put(e)
+		if err != nil || n == 0 && len(src) > 0 {
+			return nil, fmt.Errorf("lz4: %d of %d bytes: %w", n, len(src), err)
+		}
+		return dst[:n], nil
+	}
+	return append(dst[:0], src...), nil
 }

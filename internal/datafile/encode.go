@@ -3,57 +3,88 @@ package datafile
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"github.com/calve-io/calve/schema"
 )
 
-// pageBytes is the size at which a data page ends. 256 KiB stay in the second-level cache from encoding to compression
-// and back, which is 5 % faster than Paimon's 1 MiB.
-const pageBytes = 256 << 10
+// A page ends at the first of these. 256 KiB stay in the second-level cache from encoding to compression and back,
+// which is 5 % faster than Paimon's 1 MiB.
+const (
+	pageBytes = 256 << 10
+	pageRows  = 32 << 10
+)
 
-// columnEncoder writes one column. It belongs to one goroutine at a time; the scratch space lives as long as the file.
+// worthwhile is the part of a page's size that compression must save, else the column is left as it is: packed integers
+// and random doubles do not shrink, but they take as much time as what does. It is decided once for the file, since
+// there are readers (parquet-go) which take the codec of a column from the first row group.
+const worthwhile = 1.0 / 24
+
+// columnEncoder writes one column: values are gathered into a page, pages into a column chunk. It belongs to one
+// goroutine at a time; buffers live as long as the file.
 type columnEncoder struct {
 	fileColumn
-	want arrow.DataType
-	cw   file.ColumnChunkWriter // of the open row group
+	want  arrow.DataType
+	phys  parquetType
+	width int
+	order order
+	pack  compressor
 
-	levels []int16 // definition levels; all ones up to len(levels) when onesOnly
-	ones   bool
-	i32    []int32
-	i64    []int64
-	fixed  []byte
-	views  []parquet.ByteArray
+	enc encoding
+	// The page being filled.
+	rows, nulls int
+	valid       []byte // bitmap, if there are nulls
+	vals        []byte // plain
+	bits        int    // booleans in vals
+	i32         []int32
+	i64         []int64
+	idx         []uint32
+	dict        dictWriter
+	page        bounds
+
+	// The column chunk being filled.
+	usedDict  bool
+	encodings [encRLEDict + 1]bool
+	data      []byte // data pages
+	full      int64
+	meta      chunkMeta
+
+	// The file.
+	codec     int32
+	decided   bool // codec is final
+	file      bounds
+	fileNulls int64
+
+	body, packed []byte // scratch
 }
 
-func newColumnEncoder(c fileColumn) (*columnEncoder, error) {
+func newColumnEncoder(c fileColumn, pack compressor) (*columnEncoder, error) {
+	if err := checkWritable(c); err != nil {
+		return nil, err
+	}
 	want, err := schema.ArrowType(c.typ)
 	if err != nil {
 		return nil, fmt.Errorf("column %q: %w", c.name, err)
 	}
-	return &columnEncoder{fileColumn: c, want: want}, nil
+	e := &columnEncoder{fileColumn: c, want: want, order: orderOf(c.typ), pack: pack}
+	e.phys, e.width = physicalOf(c.typ)
+	e.codec = pack.codec
+	return e, nil
 }
 
-// writeSeq writes sequence numbers.
-func (e *columnEncoder) writeSeq(v []int64) error {
-	_, err := e.cw.(*file.Int64ColumnChunkWriter).WriteBatch(v, nil, nil)
-	return err
-}
-
-// writeKinds writes row kinds.
-func (e *columnEncoder) writeKinds(v []int8) error {
-	e.i32 = resize(e.i32, len(v))
-	for i, x := range v {
-		e.i32[i] = int32(x)
-	}
-	_, err := e.cw.(*file.Int32ColumnChunkWriter).WriteBatch(e.i32, nil, nil)
-	return err
+// begin starts a column chunk.
+func (e *columnEncoder) begin(enc encoding) {
+	e.enc, e.usedDict = enc, false
+	clear(e.encodings[:])
+	e.data, e.full = e.data[:0], 0
+	e.meta = chunkMeta{fileColumn: e.fileColumn}
+	e.dict.reset()
 }
 
 // check refuses arrays that are not what the column declares.
@@ -67,189 +98,273 @@ func (e *columnEncoder) check(a arrow.Array) error {
 	return nil
 }
 
-// write appends an array to the open row group.
+// writeSeq writes sequence numbers.
+func (e *columnEncoder) writeSeq(v []int64) error {
+	for len(v) > 0 {
+		k := min(len(v), pageRows-e.rows)
+		addInts(&e.page, v[:k])
+		e.i64 = append(e.i64, v[:k]...)
+		if err := e.took(k); err != nil {
+			return err
+		}
+		v = v[k:]
+	}
+	return nil
+}
+
+// writeKinds writes row kinds.
+func (e *columnEncoder) writeKinds(v []int8) error {
+	for len(v) > 0 {
+		k := min(len(v), pageRows-e.rows)
+		addInts(&e.page, v[:k])
+		e.i32 = widen(e.i32, v[:k])
+		if err := e.took(k); err != nil {
+			return err
+		}
+		v = v[k:]
+	}
+	return nil
+}
+
+// write appends an array to the open column chunk.
 func (e *columnEncoder) write(a arrow.Array) error {
-	if a.Len() == 0 {
-		return nil
-	}
-	def, valid := e.definition(a)
-	off := int64(a.Data().Offset())
-	switch cw := e.cw.(type) {
-	case *file.BooleanColumnChunkWriter:
-		bits := a.Data().Buffers()[1].Bytes()
-		if valid != nil {
-			bits, off = e.presentBits(a, bits), 0
+	src := newSource(a)
+	for from := 0; from < src.n; {
+		k := min(src.n-from, pageRows-e.rows)
+		if src.off != nil {
+			k = stepRows(src.off[from:], k, max(pageBytes-len(e.vals), 1))
 		}
-		_, err := cw.WriteBitmapBatch(bits, off, a.Len()-a.NullN(), def, nil)
-		return err
-	case *file.Int32ColumnChunkWriter:
-		v, err := e.int32s(a)
-		if err == nil && valid != nil {
-			_, err = cw.WriteBatchSpacedWithError(v, def, nil, valid, off)
-		} else if err == nil {
-			_, err = cw.WriteBatch(v, def, nil)
-		}
-		return err
-	case *file.Int64ColumnChunkWriter:
-		v, err := e.int64s(a)
-		if err == nil && valid != nil {
-			_, err = cw.WriteBatchSpacedWithError(v, def, nil, valid, off)
-		} else if err == nil {
-			_, err = cw.WriteBatch(v, def, nil)
-		}
-		return err
-	case *file.Float32ColumnChunkWriter:
-		v := values(a, arrow.Float32Traits.CastFromBytes)
-		if valid != nil {
-			_, err := cw.WriteBatchSpacedWithError(v, def, nil, valid, off)
+		if err := e.appendRows(&src, from, k); err != nil {
 			return err
 		}
-		_, err := cw.WriteBatch(v, def, nil)
-		return err
-	case *file.Float64ColumnChunkWriter:
-		v := values(a, arrow.Float64Traits.CastFromBytes)
-		if valid != nil {
-			_, err := cw.WriteBatchSpacedWithError(v, def, nil, valid, off)
+		if err := e.took(k); err != nil {
 			return err
 		}
-		_, err := cw.WriteBatch(v, def, nil)
-		return err
-	case *file.ByteArrayColumnChunkWriter:
-		return e.writeBytes(cw, a, def, valid)
-	case *file.FixedLenByteArrayColumnChunkWriter:
-		return e.writeFixed(cw, a, def, valid)
+		from += k
 	}
-	return fmt.Errorf("column %q: no encoder for %T", e.name, e.cw)
+	e.page.keepText()
+	return nil
 }
 
-// presentBits gives the booleans that are not null. The library has a call that skips nulls, but in v18.8.0 it
-// dereferences nil if a column begins with a batch of nulls only.
-func (e *columnEncoder) presentBits(a arrow.Array, bits []byte) []byte {
-	e.fixed = resize(e.fixed, (a.Len()+7)/8+8)
-	n, off := 0, a.Data().Offset()
-	eachRun(a, func(from, to int) {
-		bitutil.CopyBitmap(bits, off+from, to-from, e.fixed, n)
-		n += to - from
-	})
-	return e.fixed
+// took counts rows of the page and ends it when it is full.
+func (e *columnEncoder) took(k int) error {
+	e.rows += k
+	if e.rows >= pageRows || len(e.vals) >= pageBytes || len(e.idx) > 0 && e.dict.full() {
+		return e.endPage()
+	}
+	return nil
 }
 
-// definition gives the definition levels (nil for required columns) and, if there are nulls, the validity bitmap.
-func (e *columnEncoder) definition(a arrow.Array) (def []int16, valid []byte) {
-	n := a.Len()
-	if e.typ.NotNull {
-		return nil, nil
-	}
-	if a.NullN() == 0 {
-		if !e.ones || len(e.levels) < n {
-			e.levels = resize(e.levels[:cap(e.levels)], n)
-			for i := range e.levels {
-				e.levels[i] = 1
-			}
-			e.ones = true
-		}
-		return e.levels[:n], nil
-	}
-	e.levels, e.ones = resize(e.levels, n), false
-	bits, off := a.NullBitmapBytes(), a.Data().Offset()
-	for i := range e.levels {
-		j := off + i
-		e.levels[i] = int16(bits[j>>3] >> (j & 7) & 1)
-	}
-	return e.levels, bits
+// source is an array with its buffers at hand.
+type source struct {
+	a       arrow.Array
+	n, nuls int
+	at      int // offset of the first value
+	valid   []byte
+	fixed   []byte
+	off     []int32 // text: n+1 offsets
+	data    []byte
 }
 
-// values gives the values of a fixed-width array, its offset applied.
-func values[T any](a arrow.Array, cast func([]byte) []T) []T {
+func newSource(a arrow.Array) source {
 	d := a.Data()
-	return cast(d.Buffers()[1].Bytes())[d.Offset() : d.Offset()+d.Len()]
-}
-
-func (e *columnEncoder) int32s(a arrow.Array) ([]int32, error) {
-	switch a := a.(type) {
-	case *array.Int8:
-		e.i32 = widen(e.i32, a.Int8Values())
-		return e.i32, nil
-	case *array.Int16:
-		e.i32 = widen(e.i32, a.Int16Values())
-		return e.i32, nil
-	case *array.Decimal128:
-		v := a.Values()
-		e.i32 = resize(e.i32, len(v))
-		bad := false
-		for i, x := range v {
-			lo := int64(x.LowBits())
-			bad = bad || x.HighBits() != lo>>63 || lo != int64(int32(lo))
-			e.i32[i] = int32(lo)
+	s := source{a: a, n: d.Len(), nuls: a.NullN(), at: d.Offset()}
+	bufs := d.Buffers()
+	if s.nuls > 0 && bufs[0] != nil {
+		s.valid = bufs[0].Bytes()
+	}
+	if bufs[1] != nil {
+		s.fixed = bufs[1].Bytes()
+	}
+	switch a.(type) {
+	case *array.String, *array.Binary:
+		if s.n > 0 {
+			s.off = arrow.Int32Traits.CastFromBytes(s.fixed)[s.at : s.at+s.n+1]
 		}
-		if bad {
-			return e.i32, e.checkDecimals(a)
+		if bufs[2] != nil {
+			s.data = bufs[2].Bytes()
 		}
-		return e.i32, nil
 	}
-	return values(a, arrow.Int32Traits.CastFromBytes), nil
+	return s
 }
 
-func (e *columnEncoder) int64s(a arrow.Array) ([]int64, error) {
-	d, ok := a.(*array.Decimal128)
-	if !ok {
-		return values(a, arrow.Int64Traits.CastFromBytes), nil
-	}
-	v := d.Values()
-	e.i64 = resize(e.i64, len(v))
-	bad := false
-	for i, x := range v {
-		lo := int64(x.LowBits())
-		bad = bad || x.HighBits() != lo>>63
-		e.i64[i] = lo
-	}
-	if bad {
-		return e.i64, e.checkDecimals(d)
-	}
-	return e.i64, nil
+// numbers gives the values of a fixed-width array from one row to another.
+func numbers[T any](s *source, from, to int) []T { return view[T](s.fixed)[s.at+from : s.at+to] }
+
+// values gives all values of a fixed-width array.
+func values[T any](a arrow.Array) []T {
+	s := newSource(a)
+	return numbers[T](&s, 0, s.n)
 }
 
-func widen[T int8 | int16](dst []int32, src []T) []int32 {
-	dst = resize(dst, len(src))
-	for i, x := range src {
-		dst[i] = int32(x)
+// appendRows adds rows to the page: their definition levels and the values that are not null.
+func (e *columnEncoder) appendRows(s *source, from, k int) error {
+	if s.nuls == 0 {
+		if e.nulls > 0 {
+			bitutil.SetBitsTo(e.valid, int64(e.rows), int64(k), true)
+		}
+		return e.appendValues(s, from, from+k)
 	}
-	return dst
-}
-
-// checkDecimals looks for the value that does not fit. What lies under a null may be anything.
-func (e *columnEncoder) checkDecimals(a *array.Decimal128) error {
-	for i, x := range a.Values() {
-		if a.IsValid(i) && !x.FitsInPrecision(int32(e.typ.Precision)) {
-			return fmt.Errorf("column %q: row %d: %s does not fit %s", e.name, i, x.ToString(int32(e.typ.Scale)), e.typ)
+	present := bitutil.CountSetBits(s.valid, s.at+from, k)
+	if present < k && e.nulls == 0 {
+		e.valid = resize(e.valid, pageRows/8+8)
+		bitutil.SetBitsTo(e.valid, 0, int64(e.rows), true)
+	}
+	if present < k || e.nulls > 0 {
+		bitutil.CopyBitmap(s.valid, s.at+from, k, e.valid, e.rows)
+	}
+	e.nulls += k - present
+	if present == k {
+		return e.appendValues(s, from, from+k)
+	}
+	for i := from; i < from+k; {
+		if !bitutil.BitIsSet(s.valid, s.at+i) {
+			i++
+			continue
+		}
+		run := i
+		for i < from+k && bitutil.BitIsSet(s.valid, s.at+i) {
+			i++
+		}
+		if err := e.appendValues(s, run, i); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// writeFixed writes decimals as big-endian two's complement numbers.
-func (e *columnEncoder) writeFixed(cw *file.FixedLenByteArrayColumnChunkWriter, a arrow.Array, def []int16, valid []byte) error {
-	d, ok := a.(*array.Decimal128)
-	if !ok {
-		return fmt.Errorf("column %q: no fixed-length form of %s", e.name, a.DataType())
+// appendValues adds values that are not null.
+func (e *columnEncoder) appendValues(s *source, from, to int) error {
+	switch e.typ.Root {
+	case schema.Boolean:
+		e.appendBools(s, from, to)
+	case schema.TinyInt:
+		v := numbers[int8](s, from, to)
+		addInts(&e.page, v)
+		e.i32 = widen(e.i32, v)
+	case schema.SmallInt:
+		v := numbers[int16](s, from, to)
+		addInts(&e.page, v)
+		e.i32 = widen(e.i32, v)
+	case schema.Int, schema.Date, schema.Time:
+		v := numbers[int32](s, from, to)
+		addInts(&e.page, v)
+		e.appendInt32s(v)
+	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
+		v := numbers[int64](s, from, to)
+		addInts(&e.page, v)
+		e.appendInt64s(v)
+	case schema.Float:
+		addFloats(&e.page, numbers[float32](s, from, to))
+		e.appendFloats(s, from, to, 4)
+	case schema.Double:
+		addFloats(&e.page, numbers[float64](s, from, to))
+		e.appendFloats(s, from, to, 8)
+	case schema.Decimal:
+		return e.appendDecimals(numbers[decimal128.Num](s, from, to))
+	default:
+		e.appendText(s.data, s.off[from:to+1])
 	}
-	v, w := d.Values(), fixedBytes(e.typ.Precision)
-	e.fixed = resize(e.fixed, len(v)*w+16)
-	if !putDecimals(e.fixed, v, w) {
-		if err := e.checkDecimals(d); err != nil {
-			return err
-		}
-	}
-	raw := e.fixed[:len(v)*w]
-	if valid != nil {
-		_, err := cw.WriteBatchSpacedArrow(raw, def, nil, valid, int64(a.Data().Offset()))
-		return err
-	}
-	_, err := cw.WriteBatchArrow(raw, def, nil)
-	return err
+	return nil
 }
 
-// putDecimals writes numbers of w bytes; dst has 16 bytes to spare. It reports whether all fitted.
+func (e *columnEncoder) appendBools(s *source, from, to int) {
+	n := to - from
+	set := bitutil.CountSetBits(s.fixed, s.at+from, n)
+	b := bounds{any: true, lo: 1}
+	if set > 0 {
+		b.hi = 1
+	}
+	if set < n {
+		b.lo = 0
+	}
+	e.page.merge(&b, orderBool)
+	need := (e.bits + n + 7) / 8
+	for len(e.vals) < need {
+		e.vals = append(e.vals, 0)
+	}
+	bitutil.CopyBitmap(s.fixed, s.at+from, n, e.vals, e.bits)
+	e.bits += n
+}
+
+func (e *columnEncoder) appendInt32s(v []int32) {
+	if e.enc != dictEncoding {
+		e.i32 = append(e.i32, v...)
+		return
+	}
+	for _, x := range v {
+		e.idx = append(e.idx, e.dict.number(uint64(uint32(x)), 4))
+	}
+}
+
+func (e *columnEncoder) appendInt64s(v []int64) {
+	if e.enc != dictEncoding {
+		e.i64 = append(e.i64, v...)
+		return
+	}
+	for _, x := range v {
+		e.idx = append(e.idx, e.dict.number(uint64(x), 8))
+	}
+}
+
+func (e *columnEncoder) appendFloats(s *source, from, to, w int) {
+	switch {
+	case e.enc != dictEncoding:
+		e.vals = append(e.vals, s.fixed[(s.at+from)*w:(s.at+to)*w]...)
+	case w == 4:
+		for _, x := range numbers[uint32](s, from, to) {
+			e.idx = append(e.idx, e.dict.number(uint64(x), 4))
+		}
+	default:
+		for _, x := range numbers[uint64](s, from, to) {
+			e.idx = append(e.idx, e.dict.number(x, 8))
+		}
+	}
+}
+
+// appendDecimals narrows decimals to their stored form.
+func (e *columnEncoder) appendDecimals(v []decimal128.Num) error {
+	addDecimals(&e.page, v)
+	fit := true
+	switch e.phys {
+	case typeInt32:
+		for _, x := range v {
+			lo := int64(x.LowBits())
+			fit = fit && x.HighBits() == lo>>63 && lo >= math.MinInt32 && lo <= math.MaxInt32
+			if e.enc == dictEncoding {
+				e.idx = append(e.idx, e.dict.number(uint64(uint32(lo)), 4))
+			} else {
+				e.i32 = append(e.i32, int32(lo))
+			}
+		}
+	case typeInt64:
+		for _, x := range v {
+			lo := int64(x.LowBits())
+			fit = fit && x.HighBits() == lo>>63
+			if e.enc == dictEncoding {
+				e.idx = append(e.idx, e.dict.number(uint64(lo), 8))
+			} else {
+				e.i64 = append(e.i64, lo)
+			}
+		}
+	default:
+		n := len(e.vals)
+		e.vals = append(e.vals, make([]byte, len(v)*e.width+16)...)
+		fit = putDecimals(e.vals[n:], v, e.width)
+		e.vals = e.vals[:n+len(v)*e.width]
+	}
+	if fit {
+		return nil
+	}
+	for _, x := range v {
+		if !x.FitsInPrecision(int32(e.typ.Precision)) {
+			return fmt.Errorf("column %q: %s does not fit %s", e.name, x.ToString(int32(e.typ.Scale)), e.typ)
+		}
+	}
+	return fmt.Errorf("column %q: a decimal does not fit %s", e.name, e.typ)
+}
+
+// putDecimals writes numbers of w bytes, big-endian; dst has 16 bytes to spare. It reports whether all fitted.
 func putDecimals(dst []byte, v []decimal128.Num, w int) bool {
 	var buf [16]byte
 	fit := true
@@ -258,48 +373,66 @@ func putDecimals(dst []byte, v []decimal128.Num, w int) bool {
 		binary.BigEndian.PutUint64(buf[8:], x.LowBits())
 		copy(dst[i*w:], buf[16-w:])
 		if w < 16 {
-			shift := uint(w*8 - 64 - 1) // bits of the high word that must all be the sign
-			s := x.HighBits() >> shift
+			s := x.HighBits() >> uint(w*8-64-1) // must be nothing but the sign
 			fit = fit && (s == 0 || s == -1)
 		}
 	}
 	return fit
 }
 
-// writeBytes writes strings and binaries in steps of at most about one page, so that long values do not make pages of
-// hundreds of megabytes: the library looks at the page size only between calls and every 1,024 values.
-func (e *columnEncoder) writeBytes(cw *file.ByteArrayColumnChunkWriter, a arrow.Array, def []int16, valid []byte) error {
-	d := a.Data()
-	off := arrow.Int32Traits.CastFromBytes(d.Buffers()[1].Bytes())[d.Offset() : d.Offset()+d.Len()+1]
-	var data []byte
-	if b := d.Buffers()[2]; b != nil {
-		data = b.Bytes()
+func (e *columnEncoder) appendText(data []byte, off []int32) {
+	if e.enc == dictEncoding {
+		e.appendTextIndexes(data, off)
+		return
 	}
-	n := d.Len()
-	for from := 0; from < n; {
-		to := from + stepRows(off[from:], n-from)
-		var lv []int16
-		if def != nil {
-			lv = def[from:to]
-		}
-		if err := e.writeViews(cw, data, off[from:to+1], lv, valid, d.Offset()+from); err != nil {
-			return err
-		}
-		from = to
+	if e.order == orderText {
+		addText(&e.page, data, off)
 	}
-	return nil
+	n := len(off) - 1
+	size := int(off[n]-off[0]) + 4*n
+	at := len(e.vals)
+	e.vals = grow(e.vals, size+copyStep)
+	dst := e.vals[:cap(e.vals)]
+	for i := range n {
+		v := data[off[i]:off[i+1]]
+		binary.LittleEndian.PutUint32(dst[at:], uint32(len(v)))
+		at += 4
+		if len(v) <= copyStep && int(off[i])+copyStep <= len(data) {
+			copyShort(dst[at:at+copyStep], data[off[i]:int(off[i])+copyStep])
+		} else {
+			copy(dst[at:], v)
+		}
+		at += len(v)
+	}
+	e.vals = e.vals[:at]
 }
 
-// stepRows gives how many of n values are about one page.
-func stepRows(off []int32, n int) int {
-	if int(off[n])-int(off[0]) <= pageBytes {
+// appendTextIndexes looks values up. Bounds are those of the entries that a page refers to: most values are compared
+// with none.
+func (e *columnEncoder) appendTextIndexes(data []byte, off []int32) {
+	page := int32(len(e.meta.pages))
+	for i := range len(off) - 1 {
+		v := data[off[i]:off[i+1]]
+		k := e.dict.text(v)
+		e.idx = append(e.idx, k)
+		if e.dict.seen[k] != page {
+			e.dict.seen[k] = page
+			if e.order == orderText {
+				addText(&e.page, data, off[i:i+2])
+			}
+		}
+	}
+}
+
+// stepRows gives how many of n values are about a page's room, at least one.
+func stepRows(off []int32, n, room int) int {
+	if int(off[n])-int(off[0])+4*n <= room {
 		return n
 	}
-	limit := off[0] + pageBytes
-	lo, hi := 1, n // the answer is in [lo, hi]: at least one value, however long
+	lo, hi := 1, n // the answer is in [lo, hi]
 	for lo < hi {
 		m := (lo + hi + 1) / 2
-		if off[m] <= limit {
+		if int(off[m])-int(off[0])+4*m <= room {
 			lo = m
 		} else {
 			hi = m - 1
@@ -308,24 +441,150 @@ func stepRows(off []int32, n int) int {
 	return lo
 }
 
-func (e *columnEncoder) writeViews(cw *file.ByteArrayColumnChunkWriter, data []byte, off []int32, def []int16, valid []byte, bit int) error {
-	if cw.SupportsArrowOffsets() {
-		if valid != nil {
-			_, err := cw.WriteBatchSpacedArrow(data, off, def, nil, valid, int64(bit))
-			return err
-		}
-		_, err := cw.WriteBatchArrow(data, off, def, nil)
+func widen[T int8 | int16](dst []int32, src []T) []int32 {
+	for _, x := range src {
+		dst = append(dst, int32(x))
+	}
+	return dst
+}
+
+// endPage encodes, compresses and appends the page.
+func (e *columnEncoder) endPage() error {
+	if e.rows == 0 {
+		return nil
+	}
+	b := e.body[:0]
+	if !e.typ.NotNull {
+		b = e.appendLevels(b)
+	}
+	b, enc := e.appendPage(b)
+	e.body = b
+	if len(b) > math.MaxInt32 {
+		return fmt.Errorf("column %q: a page of %d bytes is too large for Parquet: are there values of gigabytes?", e.name, len(b))
+	}
+	stored, err := e.compress(b)
+	if err != nil {
 		return err
 	}
-	n := len(off) - 1
-	e.views = resize(e.views, n)[:0]
-	for i := range n {
-		if valid == nil || bitutil.BitIsSet(valid, bit+i) {
-			e.views = append(e.views, data[off[i]:off[i+1]])
+	at := len(e.data)
+	e.data = appendPageHeader(e.data, len(b), len(stored), crc32.ChecksumIEEE(stored), e.rows, enc)
+	e.full += int64(len(b) + len(e.data) - at)
+	e.data = append(e.data, stored...)
+	e.encodings[enc] = true
+	e.page.keepText()
+	e.meta.pages = append(e.meta.pages, pageMeta{
+		at: int64(at), size: int32(len(e.data) - at), firstRow: e.meta.values, rows: e.rows, nulls: e.nulls, bounds: e.page,
+	})
+	e.meta.values += int64(e.rows)
+	e.meta.nulls += int64(e.nulls)
+	e.meta.bounds.merge(&e.page, e.order)
+	e.rows, e.nulls, e.bits, e.page = 0, 0, 0, bounds{}
+	e.vals, e.i32, e.i64, e.idx = e.vals[:0], e.i32[:0], e.i64[:0], e.idx[:0]
+	if e.enc == dictEncoding && e.dictUseless() {
+		e.enc = deltaEncoding
+		if e.phys != typeInt32 && e.phys != typeInt64 {
+			e.enc = plainEncoding
 		}
 	}
-	_, err := cw.WriteBatch(e.views, def, nil)
-	return err
+	return nil
+}
+
+// dictUseless reports whether values should be written without the dictionary from now on.
+func (e *columnEncoder) dictUseless() bool {
+	rows := e.meta.values - e.meta.nulls
+	return e.dict.full() || rows >= pageRows/2 && 2*int64(e.dict.n) > rows
+}
+
+// appendLevels appends the definition levels of an optional column.
+func (e *columnEncoder) appendLevels(b []byte) []byte {
+	b = append(b, 0, 0, 0, 0)
+	switch e.nulls {
+	case 0:
+		b = appendRun(b, 1, e.rows, 1)
+	case e.rows:
+		b = appendRun(b, 0, e.rows, 1)
+	default:
+		b = appendBitmap(b, e.valid, e.rows)
+	}
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// appendPage appends the page's values and names their encoding.
+func (e *columnEncoder) appendPage(b []byte) ([]byte, int32) {
+	switch {
+	case len(e.idx) > 0:
+		e.usedDict = true
+		w := e.dict.width()
+		return appendIndexes(append(b, byte(w)), e.idx, w), encRLEDict
+	case e.phys == typeInt32:
+		return appendDelta(b, e.i32), encDelta
+	case e.phys == typeInt64:
+		return appendDelta(b, e.i64), encDelta
+	}
+	return append(b, e.vals...), encPlain
+}
+
+// compress gives the stored form of a page. The first page decides whether the column is compressed at all.
+func (e *columnEncoder) compress(b []byte) ([]byte, error) {
+	if e.codec == codecNone {
+		return b, nil
+	}
+	var err error
+	if e.packed, err = e.pack.compress(e.packed, b); err != nil {
+		return nil, fmt.Errorf("column %q: %w", e.name, err)
+	}
+	if !e.decided {
+		e.decided = true
+		if e.enc != dictEncoding && len(b) >= 4<<10 && float64(len(b)-len(e.packed)) < worthwhile*float64(len(b)) {
+			e.codec = codecNone
+			return b, nil
+		}
+	}
+	return e.packed, nil
+}
+
+// size estimates the bytes of the column chunk so far.
+func (e *columnEncoder) size() int64 {
+	n := int64(len(e.data) + len(e.dict.data)/2)
+	return n + int64(len(e.vals)+2*len(e.i32)+3*len(e.i64)+2*len(e.idx))/2
+}
+
+// end finishes the column chunk: the bytes of its dictionary page are returned, its data pages are in e.data.
+func (e *columnEncoder) end() (dict []byte, err error) {
+	if err := e.endPage(); err != nil {
+		return nil, err
+	}
+	m := &e.meta
+	if e.usedDict {
+		body := e.dict.data
+		if e.codec != codecNone {
+			if e.packed, err = e.pack.compress(e.packed, body); err != nil {
+				return nil, fmt.Errorf("column %q: %w", e.name, err)
+			}
+			body = e.packed
+		}
+		e.body = appendPageHeader(e.body[:0], len(e.dict.data), len(body), crc32.ChecksumIEEE(body), -e.dict.n, encPlain)
+		e.full += int64(len(e.body) + len(e.dict.data))
+		e.body = append(e.body, body...)
+		dict = e.body
+		e.encodings[encPlain] = true
+	}
+	for k, used := range e.encodings {
+		if used || k == encRLE && !e.typ.NotNull {
+			m.encodings = append(m.encodings, int32(k))
+		}
+	}
+	m.codec, m.full, m.packed = e.codec, e.full, int64(len(dict)+len(e.data))
+	e.file.merge(&m.bounds, e.order)
+	e.fileNulls += m.nulls
+	return dict, nil
+}
+
+// statistics are those of the whole file.
+func (e *columnEncoder) statistics() ColumnStats {
+	lo, hi := e.file.cells(e.typ)
+	return ColumnStats{Min: lo, Max: hi, Nulls: e.fileNulls}
 }
 
 // resize gives a slice of n elements whose content is arbitrary, reusing s where it is large enough.
@@ -334,4 +593,14 @@ func resize[T any](s []T, n int) []T {
 		return make([]T, n)
 	}
 	return s[:n]
+}
+
+// grow makes room for n more bytes; the length stays.
+func grow(s []byte, n int) []byte {
+	if cap(s)-len(s) >= n {
+		return s
+	}
+	out := make([]byte, len(s), len(s)+n+len(s)/2)
+	copy(out, s)
+	return out
 }

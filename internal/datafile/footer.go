@@ -20,6 +20,7 @@ const (
 	typeByteArray  = 6
 	typeFixedBytes = 7
 
+	repRequired = 0
 	repOptional = 1
 	repRepeated = 2
 )

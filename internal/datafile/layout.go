@@ -3,8 +3,6 @@ package datafile
 import (
 	"fmt"
 
-	"github.com/apache/arrow-go/v18/parquet"
-	pqschema "github.com/apache/arrow-go/v18/parquet/schema"
 	"github.com/calve-io/calve/schema"
 )
 
@@ -58,78 +56,125 @@ func fileColumns(s *schema.Schema, keyed, thin bool) []fileColumn {
 	return out
 }
 
-// parquetRoot builds the Parquet schema of a file.
-func parquetRoot(cols []fileColumn) (*pqschema.GroupNode, error) {
-	nodes := make(pqschema.FieldList, len(cols))
-	for i, c := range cols {
-		n, err := parquetNode(c)
-		if err != nil {
-			return nil, fmt.Errorf("column %q of type %s: %w", c.name, c.typ, err)
-		}
-		nodes[i] = n
-	}
-	return pqschema.NewGroupNode(rootName, parquet.Repetitions.Required, nodes, -1)
-}
+// parquetType is a physical type of parquet.thrift.
+type parquetType = int32
 
-// parquetNode maps one column as Paimon's writer does (`ParquetSchemaConverter`). TIME is adjusted to UTC although the
-// type has no zone; TIMESTAMP is not.
-func parquetNode(c fileColumn) (pqschema.Node, error) {
-	t := c.typ
-	rep := parquet.Repetitions.Optional
-	if t.NotNull {
-		rep = parquet.Repetitions.Required
-	}
-	var (
-		logical pqschema.LogicalType = pqschema.NoLogicalType{}
-		phys    parquet.Type
-		length  = -1
-	)
+// physicalOf maps a type as Paimon's writer does (`ParquetSchemaConverter`): the physical type and the bytes of a
+// value (0 for text).
+func physicalOf(t schema.Type) (parquetType, int) {
 	switch t.Root {
 	case schema.Boolean:
-		phys = parquet.Types.Boolean
-	case schema.TinyInt:
-		phys, logical = parquet.Types.Int32, pqschema.NewIntLogicalType(8, true)
-	case schema.SmallInt:
-		phys, logical = parquet.Types.Int32, pqschema.NewIntLogicalType(16, true)
-	case schema.Int:
-		phys = parquet.Types.Int32
-	case schema.BigInt:
-		phys = parquet.Types.Int64
+		return typeBoolean, 0
 	case schema.Float:
-		phys = parquet.Types.Float
+		return typeFloat, 4
 	case schema.Double:
-		phys = parquet.Types.Double
+		return typeDouble, 8
+	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
+		return typeInt64, 8
 	case schema.Decimal:
-		logical = pqschema.NewDecimalLogicalType(int32(t.Precision), int32(t.Scale))
 		switch decimalWidth(t.Precision) {
 		case 4:
-			phys = parquet.Types.Int32
+			return typeInt32, 4
 		case 8:
-			phys = parquet.Types.Int64
-		default:
-			phys, length = parquet.Types.FixedLenByteArray, fixedBytes(t.Precision)
+			return typeInt64, 8
 		}
-	case schema.Char, schema.VarChar:
-		phys, logical = parquet.Types.ByteArray, pqschema.StringLogicalType{}
-	case schema.Binary, schema.VarBinary:
-		phys = parquet.Types.ByteArray
-	case schema.Date:
-		phys, logical = parquet.Types.Int32, pqschema.DateLogicalType{}
-	case schema.Time:
-		phys, logical = parquet.Types.Int32, pqschema.NewTimeLogicalType(true, pqschema.TimeUnitMillis)
-	case schema.Timestamp, schema.TimestampLTZ:
-		if t.Precision > 6 {
-			return nil, fmt.Errorf("timestamps of precision above 6 cannot be written (Paimon stores them as INT96)")
-		}
-		unit := pqschema.TimeUnitMicros
-		if t.Precision <= 3 {
-			unit = pqschema.TimeUnitMillis
-		}
-		phys, logical = parquet.Types.Int64, pqschema.NewTimestampLogicalType(t.Root == schema.TimestampLTZ, unit)
-	default:
-		return nil, fmt.Errorf("only single values can be written")
+		return typeFixedBytes, fixedBytes(t.Precision)
+	case schema.Char, schema.VarChar, schema.Binary, schema.VarBinary:
+		return typeByteArray, 0
 	}
-	return pqschema.NewPrimitiveNodeLogical(c.name, rep, logical, phys, length, c.id)
+	return typeInt32, 4 // TINYINT, SMALLINT, INT, DATE, TIME
+}
+
+// checkWritable refuses types that have no form in a file of calve's.
+func checkWritable(c fileColumn) error {
+	switch {
+	case !c.typ.Primitive():
+		return fmt.Errorf("column %q of type %s: only single values can be written", c.name, c.typ)
+	case (c.typ.Root == schema.Timestamp || c.typ.Root == schema.TimestampLTZ) && c.typ.Precision > 6:
+		return fmt.Errorf("column %q of type %s: timestamps of precision above 6 cannot be written (Paimon stores them as INT96)", c.name, c.typ)
+	}
+	return nil
+}
+
+// Annotations of parquet.thrift: members of LogicalType, and what they were called before (ConvertedType).
+const (
+	logicalString, convertedUTF8           = 1, 0
+	logicalDecimal, convertedDecimal       = 5, 5
+	logicalDate, convertedDate             = 6, 6
+	logicalTime, convertedTimeMillis       = 7, 7
+	logicalTimestamp, convertedStampMillis = 8, 9
+	logicalInt, convertedInt8              = 10, 15
+)
+
+// writeElement appends a column's SchemaElement. TIME is adjusted to UTC although the type has no zone; TIMESTAMP is
+// not, and has no converted type then.
+func writeElement(t *thriftWriter, c fileColumn) {
+	phys, width := physicalOf(c.typ)
+	t.element()
+	t.i32(1, phys)
+	if phys == typeFixedBytes {
+		t.i32(2, int32(width))
+	}
+	rep := int32(repOptional)
+	if c.typ.NotNull {
+		rep = repRequired
+	}
+	t.i32(3, rep)
+	t.text(4, c.name)
+	var logical func()
+	member := int16(0)
+	switch c.typ.Root {
+	case schema.TinyInt, schema.SmallInt:
+		bits, conv := int8(8), int32(convertedInt8)
+		if c.typ.Root == schema.SmallInt {
+			bits, conv = 16, convertedInt8+1
+		}
+		t.i32(6, conv)
+		member, logical = logicalInt, func() { t.i8(1, bits); t.bool(2, true) }
+	case schema.Decimal:
+		t.i32(6, convertedDecimal)
+		t.i32(7, int32(c.typ.Scale))
+		t.i32(8, int32(c.typ.Precision))
+		member, logical = logicalDecimal, func() { t.i32(1, int32(c.typ.Scale)); t.i32(2, int32(c.typ.Precision)) }
+	case schema.Char, schema.VarChar:
+		t.i32(6, convertedUTF8)
+		member = logicalString
+	case schema.Date:
+		t.i32(6, convertedDate)
+		member = logicalDate
+	case schema.Time:
+		t.i32(6, convertedTimeMillis)
+		member, logical = logicalTime, func() { writeUnit(t, true, unitMillis) }
+	case schema.Timestamp, schema.TimestampLTZ:
+		unit, utc := unitMillis, c.typ.Root == schema.TimestampLTZ
+		if c.typ.Precision > 3 {
+			unit = unitMicros
+		}
+		if utc {
+			t.i32(6, convertedStampMillis+int32(unit-unitMillis))
+		}
+		member, logical = logicalTimestamp, func() { writeUnit(t, utc, unit) }
+	}
+	t.i32(9, c.id)
+	if member != 0 {
+		t.structure(10)
+		t.structure(member)
+		if logical != nil {
+			logical()
+		}
+		t.end()
+		t.end()
+	}
+	t.end()
+}
+
+// writeUnit appends the content of TimeType or TimestampType.
+func writeUnit(t *thriftWriter, utc bool, unit timeUnit) {
+	t.bool(1, utc)
+	t.structure(2)
+	t.structure(int16(unit))
+	t.end()
+	t.end()
 }
 
 // decimalWidth is the width of a decimal's Parquet form: 4 (int32), 8 (int64) or 16 for a byte array of fixedBytes.

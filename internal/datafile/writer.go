@@ -1,6 +1,7 @@
 package datafile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +11,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/file"
 
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/schema"
@@ -21,14 +19,9 @@ import (
 // Row groups end at the first of these limits: the second bounds the memory of a writer, which holds a row group
 // compressed until it is whole.
 const (
-	defaultRowGroupRows  = 1 << 20
-	maxRowGroupBytes     = 64 << 20
-	dictionaryBytes      = 1 << 20
-	maxFooterStatsLength = 4096
+	defaultRowGroupRows = 1 << 20
+	maxRowGroupBytes    = 64 << 20
 )
-
-// createdBy is what files say about their writer.
-const createdBy = "calve"
 
 // WriterConfig says how a file is written. The zero values of all but Schema are usable.
 type WriterConfig struct {
@@ -74,11 +67,10 @@ type Writer struct {
 	mode []schema.StatsMode
 	keys []int
 
-	fw   *file.Writer // nil until the first rows have chosen the encodings
-	rg   file.BufferedRowGroupWriter
-	rows int // in the open row group
+	groups []groupMeta
+	open   bool // a row group is
+	rows   int  // in it
 
-	stats  []collector // one for each table column
 	info   Info
 	last   Rows // the newest rows, for MaxKey
 	err    error
@@ -96,16 +88,13 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	if cfg.ZstdLevel == 0 {
 		cfg.ZstdLevel = 1
 	}
-	if _, err := codecOf(cfg.Compression); err != nil {
+	pack, err := newCompressor(cfg.Compression, cfg.ZstdLevel)
+	if err != nil {
 		return nil, err
 	}
 	out := &Writer{cfg: cfg, out: &countingWriter{w: w}}
-	fields := fileColumns(cfg.Schema, cfg.Keyed, cfg.Thin)
-	if _, err := parquetRoot(fields); err != nil {
-		return nil, fmt.Errorf("data file writer: %w", err)
-	}
-	for _, c := range fields {
-		e, err := newColumnEncoder(c)
+	for _, c := range fileColumns(cfg.Schema, cfg.Keyed, cfg.Thin) {
+		e, err := newColumnEncoder(c, pack)
 		if err != nil {
 			return nil, fmt.Errorf("data file writer: %w", err)
 		}
@@ -123,7 +112,6 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 			m = cfg.Stats(f.Name)
 		}
 		out.mode = append(out.mode, m)
-		out.stats = append(out.stats, newCollector(f.Type))
 	}
 	return out, nil
 }
@@ -146,11 +134,6 @@ func (w *Writer) Write(r Rows) error {
 func (w *Writer) write(r Rows) error {
 	if err := w.check(r); err != nil {
 		return fmt.Errorf("data file writer: %w", err)
-	}
-	if w.fw == nil {
-		if err := w.start(&r); err != nil {
-			return fmt.Errorf("data file writer: %w", err)
-		}
 	}
 	if err := w.note(r); err != nil {
 		return fmt.Errorf("data file writer: %w", err)
@@ -192,49 +175,22 @@ func (w *Writer) check(r Rows) error {
 	return nil
 }
 
-// start opens the Parquet file; the first rows choose the encodings. Without rows all is plain.
-func (w *Writer) start(r *Rows) error {
-	codec, err := codecOf(w.cfg.Compression)
-	if err != nil {
-		return err
+// begin starts a row group; its first rows choose the encodings.
+func (w *Writer) begin(r Rows) error {
+	if w.out.n == 0 {
+		if _, err := io.WriteString(w.out, magic); err != nil {
+			return err
+		}
 	}
-	props := []parquet.WriterProperty{
-		parquet.WithCreatedBy(createdBy),
-		parquet.WithRootName(rootName),
-		parquet.WithCompression(codec),
-		parquet.WithDataPageSize(pageBytes),
-		parquet.WithDictionaryPageSizeLimit(dictionaryBytes),
-		parquet.WithDictionaryDefault(false),
-		parquet.WithPageIndexEnabled(true),
-		parquet.WithMaxStatsSize(maxFooterStatsLength),
-		parquet.WithMaxRowGroupLength(int64(w.cfg.RowGroupRows)),
-	}
-	if codec == compress.Codecs.Zstd {
-		props = append(props, parquet.WithCompressionLevel(w.cfg.ZstdLevel))
-	}
-	fields := make([]fileColumn, len(w.cols))
-	for i, e := range w.cols {
-		fields[i] = e.fileColumn
+	for _, e := range w.cols {
 		enc := deltaEncoding
 		if e.from >= 0 {
-			enc = plainEncoding
-			if r != nil {
-				enc = chooseEncoding(e.typ, r.Cols[e.from])
-			}
+			enc = chooseEncoding(e.typ, r.Cols[e.from])
 		}
-		switch enc {
-		case deltaEncoding:
-			props = append(props, parquet.WithEncodingFor(e.name, parquet.Encodings.DeltaBinaryPacked))
-		case dictEncoding:
-			props = append(props, parquet.WithDictionaryFor(e.name, true))
-		}
+		e.begin(enc)
 	}
-	root, err := parquetRoot(fields)
-	if err != nil {
-		return err
-	}
-	w.fw, err = file.NewParquetWriterWithError(w.out, root, file.WithWriterProps(parquet.NewWriterProperties(props...)))
-	return err
+	w.open, w.rows = true, 0
+	return nil
 }
 
 // note keeps what the manifest wants to know of the rows as a whole.
@@ -281,43 +237,75 @@ func (w *Writer) key(r Rows, row int) ([]byte, error) {
 
 // append encodes rows into the open row group and closes it when it is full.
 func (w *Writer) append(r Rows) error {
-	if w.rg == nil {
-		rg, err := w.fw.AppendBufferedRowGroupChecked()
-		if err != nil {
+	if !w.open {
+		if err := w.begin(r); err != nil {
 			return err
 		}
-		for i, e := range w.cols {
-			if e.cw, err = rg.Column(i); err != nil {
-				return err
-			}
-		}
-		w.rg = rg
 	}
-	if err := w.encode(r); err != nil {
+	if err := w.each(r.N, func(i int) error { return w.encode(w.cols[i], r) }); err != nil {
 		return err
 	}
 	w.rows += r.N
-	if w.rows >= w.cfg.RowGroupRows || w.rg.TotalCompressedBytes() >= maxRowGroupBytes {
+	if w.rows >= w.cfg.RowGroupRows || w.buffered() >= maxRowGroupBytes {
 		return w.endGroup()
 	}
 	return nil
 }
 
-func (w *Writer) endGroup() error {
-	err := w.rg.Close()
-	w.rg, w.rows = nil, 0
-	for _, e := range w.cols {
-		e.cw = nil
+// buffered is about how many bytes the open row group will have.
+func (w *Writer) buffered() int64 {
+	n := int64(0)
+	if w.open {
+		for _, e := range w.cols {
+			n += e.size()
+		}
 	}
-	return err
+	return n
 }
 
-// encode spreads the columns over goroutines. Which column a goroutine takes next is whatever is left.
-func (w *Writer) encode(r Rows) error {
+// endGroup writes the row group, column by column.
+func (w *Writer) endGroup() error {
+	dicts := make([][]byte, len(w.cols))
+	err := w.each(w.rows, func(i int) (err error) {
+		dicts[i], err = w.cols[i].end()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	g := groupMeta{rows: int64(w.rows), chunks: make([]chunkMeta, len(w.cols))}
+	for i, e := range w.cols {
+		if len(dicts[i]) > 0 {
+			e.meta.dictAt = w.out.n
+			if _, err := w.out.Write(dicts[i]); err != nil {
+				return err
+			}
+		}
+		e.meta.dataAt = w.out.n
+		for p := range e.meta.pages {
+			e.meta.pages[p].at += w.out.n
+		}
+		if _, err := w.out.Write(e.data); err != nil {
+			return err
+		}
+		g.chunks[i] = e.meta
+	}
+	w.groups = append(w.groups, g)
+	w.open, w.rows = false, 0
+	return nil
+}
+
+// each does something with every column, by index, on several goroutines if there is enough to do. Which column a goroutine
+// takes next is whatever is left.
+func (w *Writer) each(rows int, do func(i int) error) error {
+	safe := func(i int) (err error) {
+		defer recovered(&err, errEncoder)
+		return do(i)
+	}
 	workers := min(w.cfg.Parallel, len(w.cols))
-	if workers <= 1 || r.N < 1024 {
+	if workers <= 1 || rows < 1024 {
 		for i := range w.cols {
-			if err := w.encodeColumn(i, r); err != nil {
+			if err := safe(i); err != nil {
 				return err
 			}
 		}
@@ -334,7 +322,7 @@ func (w *Writer) encode(r Rows) error {
 			if i >= len(w.cols) {
 				return
 			}
-			if errs[slot] = w.encodeColumn(i, r); errs[slot] != nil {
+			if errs[slot] = safe(i); errs[slot] != nil {
 				return
 			}
 		}
@@ -351,40 +339,22 @@ func (w *Writer) encode(r Rows) error {
 	return errors.Join(errs...)
 }
 
-// encodeColumn encodes one column. Statistics are gathered with the table's column, not with its copy in the key.
-func (w *Writer) encodeColumn(i int, r Rows) (err error) {
-	defer recovered(&err, errEncoder)
-	e := w.cols[i]
+// encode encodes one column.
+func (w *Writer) encode(e *columnEncoder, r Rows) error {
 	switch e.from {
 	case fromSeq:
 		return e.writeSeq(r.Seq)
 	case fromKind:
 		return e.writeKinds(r.Kinds)
 	}
-	a := r.Cols[e.from]
-	if e.id < keyIDStart {
-		w.stats[e.from].add(a)
-	}
-	return e.write(a)
+	return e.write(r.Cols[e.from])
 }
 
-// errEncoder names panics of the Parquet library, which are not expected.
+// errEncoder names panics of the encoder, which are mistakes of calve.
 var errEncoder = errors.New("encoder failed")
 
-// Size is how large the file would be if it were closed now: what is written plus an estimate of what is buffered.
-func (w *Writer) Size() int64 {
-	n := w.out.n
-	if w.rg == nil {
-		return n
-	}
-	for _, e := range w.cols {
-		n += e.cw.TotalCompressedBytes()
-		if b, ok := e.cw.(interface{ EstimatedBufferedValueBytes() int64 }); ok {
-			n += b.EstimatedBufferedValueBytes() / 2 // compression roughly halves it
-		}
-	}
-	return n
-}
+// Size is about how large the file would be if it were closed now.
+func (w *Writer) Size() int64 { return w.out.n + w.buffered() }
 
 // Close ends the file and describes it. A file without rows is valid but has no keys.
 func (w *Writer) Close() (Info, error) {
@@ -402,39 +372,58 @@ func (w *Writer) Close() (Info, error) {
 	return w.info, nil
 }
 
-func (w *Writer) finish() (err error) {
-	defer recovered(&err, errEncoder)
-	if w.fw == nil {
-		if err := w.start(nil); err != nil {
-			return err
-		}
-	}
-	if w.rg != nil {
+func (w *Writer) finish() error {
+	if w.open {
 		if err := w.endGroup(); err != nil {
 			return err
 		}
 	}
-	if err := w.fw.Close(); err != nil {
+	if err := w.writeFooter(); err != nil {
 		return err
 	}
 	w.info.Size = w.out.n
-	w.info.Value = make([]ColumnStats, len(w.stats))
-	for i, s := range w.stats {
-		w.info.Value[i] = keep(w.mode[i], s.result())
+	w.info.Value = make([]ColumnStats, len(w.cfg.Schema.Fields))
+	for _, e := range w.cols {
+		if e.from >= 0 && e.id < keyIDStart {
+			w.info.Value[e.from] = e.statistics()
+		}
 	}
 	w.info.Key = make([]ColumnStats, len(w.keys))
 	for i, k := range w.keys {
-		w.info.Key[i] = keep(keyStats, w.stats[k].result())
+		w.info.Key[i] = keep(keyStats, w.info.Value[k])
+	}
+	for i, m := range w.mode {
+		w.info.Value[i] = keep(m, w.info.Value[i])
 	}
 	if !w.cfg.Keyed {
 		w.info.MinKey, w.info.MaxKey = binrow.EmptyRow, binrow.EmptyRow
 	} else if w.info.Rows > 0 {
+		var err error
 		if w.info.MaxKey, err = w.key(w.last, w.last.N-1); err != nil {
 			return err
 		}
 	}
-	w.last = Rows{}
+	w.last, w.cols, w.groups = Rows{}, nil, nil
 	return nil
+}
+
+// writeFooter writes the page index and the footer.
+func (w *Writer) writeFooter() error {
+	var b []byte
+	at := w.out.n
+	if at == 0 {
+		b = append(b, magic...)
+	}
+	b = appendPageIndexes(b, at+int64(len(b)), w.groups)
+	cols := make([]fileColumn, len(w.cols))
+	for i, e := range w.cols {
+		cols[i] = e.fileColumn
+	}
+	from := len(b)
+	b = appendFooter(b, cols, w.groups)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(b)-from))
+	_, err := w.out.Write(append(b, magic...))
+	return err
 }
 
 // split cuts rows in two.
@@ -455,22 +444,7 @@ func split(r Rows, n int) (head, tail Rows) {
 	return cut(0, n), cut(n, r.N)
 }
 
-// codecOf maps the option file.compression.
-func codecOf(name string) (compress.Compression, error) {
-	switch name {
-	case "", "zstd":
-		return compress.Codecs.Zstd, nil
-	case "snappy":
-		return compress.Codecs.Snappy, nil
-	case "lz4", "lz4_raw":
-		return compress.Codecs.Lz4Raw, nil
-	case "none", "uncompressed":
-		return compress.Codecs.Uncompressed, nil
-	}
-	return 0, fmt.Errorf("data file writer: compression %q is not one of zstd, snappy, lz4, none", name)
-}
-
-// countingWriter counts bytes and hides a Close method, which the Parquet library would call.
+// countingWriter counts bytes.
 type countingWriter struct {
 	w io.Writer
 	n int64
