@@ -11,7 +11,7 @@
 // Scenarios that are no plain table (golden tables, kills) fill rows of the same table.
 //
 // Peers are fetched once into .cache/peers by their ordinary clients, started on free loopback ports and
-// stopped by the suite; their logs stay in .cache/peers/logs and the tables in .cache/peers/run.
+// stopped by the suite; their logs and the tables stay in .cache/peers/runs until the next run.
 //
 //   - To add a case: one file case_NAME.go with a call of [RegisterCase].
 //   - To add a peer: one file peer_NAME.go with a call of [RegisterJudge]; if it is a program of its own,

@@ -27,7 +27,6 @@ type Cache struct {
 	Log  func(format string, args ...any)
 	mu   sync.Mutex
 	once map[string]*once[string]
-	busy sync.Mutex // one fetch at a time: the clients unpack and compile on all cores
 }
 
 // dir fetches into DIR/name by calling fill with an empty folder, unless it is there with this very spec.
@@ -50,11 +49,22 @@ func (c *Cache) fill(name, spec string, fill func(dir string) error) (string, er
 	sum := sha256.Sum256([]byte(spec))
 	stamp := hex.EncodeToString(sum[:])
 	stampFile := dir + ".stamp"
-	if have, err := os.ReadFile(stampFile); err == nil && string(have) == stamp {
+	complete := func() bool {
+		have, err := os.ReadFile(stampFile)
+		return err == nil && string(have) == stamp
+	}
+	if complete() {
 		return dir, nil
 	}
-	c.busy.Lock()
-	defer c.busy.Unlock()
+	// One fetch at a time, over all processes: the clients unpack and compile on all cores.
+	lock, err := lockFile(filepath.Join(c.Dir, "fetch.lock"), true)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if complete() {
+		return dir, nil
+	}
 	c.Log("fetching %s", name)
 	if err := os.RemoveAll(dir); err != nil {
 		return "", err

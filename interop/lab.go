@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type Lab struct {
 	Seed    uint64
 	Log     func(format string, args ...any)
 
+	lock      *os.File // held while the run goes on
 	mu        sync.Mutex
 	processes []*Process
 	starts    chan func()
@@ -47,17 +49,25 @@ func (o *once[T]) get(start func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// NewLab makes the folders of a run below ROOT/.cache/peers; those of an earlier run are removed.
+// NewLab makes the folders of a run below ROOT/.cache/peers/runs. Folders of earlier runs are removed; those of runs
+// that still go on are left alone.
 func NewLab(root string, seed uint64, log func(string, ...any)) (*Lab, error) {
 	cache := filepath.Join(root, ".cache", "peers")
-	l := &Lab{Root: root, Seed: seed, Log: log, starts: make(chan func()),
-		Cache: &Cache{Dir: cache, Log: log},
-		Logs:  filepath.Join(cache, "logs"), Data: filepath.Join(cache, "run"), Scratch: filepath.Join(cache, "scratch")}
+	runs := filepath.Join(cache, "runs")
+	if err := removeOldRuns(runs); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(runs, "")
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{Root: root, Seed: seed, Log: log, starts: make(chan func()), Cache: &Cache{Dir: cache, Log: log},
+		Logs: filepath.Join(dir, "logs"), Data: filepath.Join(dir, "data"), Scratch: filepath.Join(dir, "scratch")}
+	if l.lock, err = lockFile(filepath.Join(dir, "lock"), false); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{l.Logs, l.Data, l.Scratch} {
-		if err := os.RemoveAll(dir); err != nil {
-			return nil, err
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +79,46 @@ func NewLab(root string, seed uint64, log func(string, ...any)) (*Lab, error) {
 			f()
 		}
 	}()
+	log("logs are in %s", l.Logs)
 	return l, nil
+}
+
+// removeOldRuns removes the folders of runs that have ended.
+func removeOldRuns(runs string) error {
+	if err := os.MkdirAll(runs, 0o755); err != nil {
+		return err
+	}
+	old, err := os.ReadDir(runs)
+	if err != nil {
+		return err
+	}
+	for _, e := range old {
+		dir := filepath.Join(runs, e.Name())
+		lock, err := lockFile(filepath.Join(dir, "lock"), false)
+		if err != nil {
+			continue // goes on, or is just being made
+		}
+		if err := errors.Join(os.RemoveAll(dir), lock.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockFile takes a lock that ends with the process; wait says what to do when another has it.
+func lockFile(path string, wait bool) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	how := syscall.LOCK_EX
+	if !wait {
+		how |= syscall.LOCK_NB
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
 }
 
 func (l *Lab) startPinned(cmd *exec.Cmd) error {
@@ -114,7 +163,7 @@ func (l *Lab) Close() error {
 		}
 	}
 	close(l.starts)
-	return errors.Join(errs...)
+	return errors.Join(append(errs, l.lock.Close())...)
 }
 
 // Peers gives a path below interop/peers.
