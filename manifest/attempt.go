@@ -259,7 +259,7 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 			g.Go(func() error { return t.upload(gctx, f) })
 		}
 	}
-	schemaID := p.schema.ID
+	var schemaID int64
 	if p.commit.SchemaID != nil {
 		schemaID = *p.commit.SchemaID
 	} else {
