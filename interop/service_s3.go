@@ -11,6 +11,8 @@ import (
 	"time"
 )
 
+const versityGW = "github.com/versity/versitygw/cmd/versitygw"
+
 // S3 is a real S3 server (versitygw) that keeps its objects as plain files, so that the suite can look at them.
 type S3 struct {
 	Endpoint, Host, Access, Secret, Region, Bucket string
@@ -20,7 +22,7 @@ type S3 struct {
 // S3 starts the S3 server when it is first asked for.
 func (l *Lab) S3(ctx context.Context) (*S3, error) {
 	return l.s3.get(func() (*S3, error) {
-		binary, err := l.Cache.Tool(ctx, l.Root, "github.com/versity/versitygw/cmd/versitygw")
+		binary, err := l.Cache.Tool(ctx, l.Root, versityGW)
 		if err != nil {
 			return nil, err
 		}
