@@ -27,8 +27,9 @@ lint: ## format, vet, static analysis
 	go vet -tags interop ./...
 	go tool -modfile=interop/tools/go.mod staticcheck ./...
 
-interop: build ## let the real peers judge: Paimon, pypaimon, Trino, DuckDB, PyIceberg, Spark, Kafka, S3
-	go test -tags interop -count=1 -timeout 45m -v ./interop
+interop: build ## let the real peers judge: Paimon, pypaimon, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
+	go test -tags interop ./interop
+	go run -tags interop ./interop/run -calve bin/calve $(ARGS)
 
 bench: ## run the microbenchmarks and write bench/results and bench/README.md
 	go run ./bench
