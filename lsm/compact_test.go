@@ -209,6 +209,24 @@ func TestUpgradeRules(t *testing.T) {
 	}
 }
 
+// TestLargeFilesStay: a file that is on the output level and overlaps nothing is no part of the change.
+func TestLargeFilesStay(t *testing.T) {
+	s := newSchema(t, []string{"k"}, map[string]string{"target-file-size": "1 kb"}, "k BIGINT", "v STRING")
+	b := newBucket(t, newRand(t), storage.NewMem(), s)
+	b.flushRange(0, 100)
+	b.flushRange(1000, 1100)
+	j, _ := PickFull(b.levels, b.policy)
+	b.compact(j)
+	b.flushRange(500, 600)
+	b.flushRange(1050, 1060)
+	j, _ = PickFull(b.levels, b.policy)
+	c := b.compact(j)
+	if len(j.Files) != 4 || len(c.Removed) != 3 || len(c.Added) != 2 {
+		t.Errorf("of %d files %s were removed, %s added", len(j.Files), names(c.Removed), names(c.Added))
+	}
+	b.check()
+}
+
 // TestUnknownDeletes: a file that does not say how many deletes it has is not moved to the highest level.
 func TestUnknownDeletes(t *testing.T) {
 	b := newBucket(t, newRand(t), storage.NewMem(), newSchema(t, []string{"k"}, nil, "k BIGINT", "v STRING"))
@@ -253,16 +271,42 @@ func TestRollsAtTargetSize(t *testing.T) {
 	b.check()
 }
 
-// crowded makes a bucket with files to merge, to move and to rewrite.
+// crowded makes a bucket with files to merge, one to move, and more to merge behind it: two outputs at least.
 func crowded(t testing.TB, r *rand.Rand, store storage.Store) *bucket {
-	s := newSchema(t, []string{"k"}, map[string]string{"target-file-size": "8 kb"}, "k BIGINT", "v STRING")
+	s := newSchema(t, []string{"k"}, map[string]string{"target-file-size": "2 kb"}, "k BIGINT", "v STRING")
 	b := newBucket(t, r, store, s)
 	b.files.WindowBytes = 4 << 10
-	b.flushRange(0, 1000)
-	b.flushRange(500, 1500)
+	b.flushRange(0, 300)
+	b.flushRange(150, 450)
+	b.flushRange(1000, 1300)
 	b.flushRange(3000, 3010)
 	b.flushRange(3010, 3020)
 	return b
+}
+
+// TestMergeWithinLevelZero: one file comes out, whatever its size, with its deletes.
+func TestMergeWithinLevelZero(t *testing.T) {
+	r := newRand(t)
+	s := newSchema(t, []string{"k"}, map[string]string{"target-file-size": "1 kb"}, "k BIGINT", "v STRING")
+	b := newBucket(t, r, storage.NewMem(), s)
+	b.flushRange(0, 200)
+	older := b.flushRange(0, 50)
+	for range 2 {
+		var rows []row
+		for range 40_000 {
+			rows = append(rows, randRow(r, s, []any{r.Int64N(1_000_000)}, 0))
+		}
+		b.flush(rows)
+	}
+	files := b.levels.Files()[:2]
+	c := b.compact(Job{Files: files})
+	if len(c.Added) != 1 || c.Added[0].Level != 0 || *c.Added[0].DeleteRows == 0 || c.Added[0].MinSeq <= older.MaxSeq {
+		t.Fatalf("got %+v", c.Added)
+	}
+	if got := b.levels.Files(); len(got) != 3 || got[0].Name != c.Added[0].Name {
+		t.Errorf("level 0 is now %s", names(got))
+	}
+	b.check()
 }
 
 // TestFailedCompactionLeavesNothing lets every single call to the store fail in turn, with and without a lost reply,
@@ -276,10 +320,11 @@ func TestFailedCompactionLeavesNothing(t *testing.T) {
 				b := crowded(t, newRand(t), mem)
 				b.files.Parallel = parallel
 				failures := 0
+				watch := &watchedStore{Store: mem}
 				for at := int64(1); ; at++ {
 					ctx, cancel := context.WithCancel(t.Context())
 					var n atomic.Int64
-					b.files.Store = storage.WithFaults(mem, func(op storage.Op) error {
+					b.files.Store = storage.WithFaults(watch, func(op storage.Op) error {
 						if op.Kind == storage.OpDelete || n.Add(1) != at {
 							return nil
 						}
@@ -299,6 +344,9 @@ func TestFailedCompactionLeavesNothing(t *testing.T) {
 					})
 					err := b.tryCompact(ctx, mem)
 					cancel()
+					if n := watch.open.Load(); n != 0 {
+						t.Fatalf("call %d: %d uploads were neither committed nor aborted", at, n)
+					}
 					if err != nil {
 						failures++
 						if how != "cancel" && how != "hangs" && !errors.Is(err, boom) {
@@ -318,6 +366,54 @@ func TestFailedCompactionLeavesNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// watchedStore counts the uploads that have not ended, and like a store across a network it does nothing for a context
+// that has ended.
+type watchedStore struct {
+	storage.Store
+	open atomic.Int64
+}
+
+func (s *watchedStore) Create(ctx context.Context, name string) (storage.Upload, error) {
+	up, err := s.Store.Create(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s.open.Add(1)
+	return &watchedUpload{Upload: up, s: s}, nil
+}
+
+func (s *watchedStore) Delete(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Store.Delete(ctx, name)
+}
+
+type watchedUpload struct {
+	storage.Upload
+	s     *watchedStore
+	ended atomic.Bool
+}
+
+func (u *watchedUpload) end() {
+	if !u.ended.Swap(true) {
+		u.s.open.Add(-1)
+	}
+}
+
+func (u *watchedUpload) Commit() error {
+	err := u.Upload.Commit()
+	if err == nil {
+		u.end()
+	}
+	return err
+}
+
+func (u *watchedUpload) Abort() {
+	u.end()
+	u.Upload.Abort()
 }
 
 // tryCompact compacts everything and holds the store against what was there before. A result is deleted again.

@@ -78,7 +78,7 @@ func TestFlushAppend(t *testing.T) {
 	s := newSchema(t, nil, map[string]string{"target-file-size": "64 kb", "bucket": "-1"}, "v STRING", "n INT")
 	b := newBucket(t, r, storage.NewMem(), s)
 	var rows []row
-	for i := range 200_000 {
+	for i := range 140_000 {
 		rows = append(rows, row{vals: []any{fmt.Sprintf("%x", r.Uint64()), int32(i)}})
 	}
 	in := rowsOf(t, r, s, rows)
@@ -97,16 +97,16 @@ func TestFlushAppend(t *testing.T) {
 		}
 		seq += f.Rows
 	}
-	if got := b.readAll(made); len(got) != len(rows) || got[199_999].vals[0] != rows[199_999].vals[0] || got[70_000].vals[1] != int32(70_000) {
+	if got := b.readAll(made); len(got) != len(rows) || got[139_999].vals[0] != rows[139_999].vals[0] || got[70_000].vals[1] != int32(70_000) {
 		t.Errorf("%d rows come back", len(got))
 	}
-	sel := []int32{5, 3, 199_999}
+	sel := []int32{5, 3, 139_999}
 	made, err = b.files.Flush(t.Context(), b.part, in, sel, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := b.readAll(made)
-	if made[0].MinSeq != 7 || made[0].MaxSeq != 9 || got[0].vals[1] != int32(5) || got[2].vals[1] != int32(199_999) {
+	if made[0].MinSeq != 7 || made[0].MaxSeq != 9 || got[0].vals[1] != int32(5) || got[2].vals[1] != int32(139_999) {
 		t.Errorf("selected rows: %v", got)
 	}
 }

@@ -156,18 +156,25 @@ func TestKeyPrefixFree(t *testing.T) {
 }
 
 func TestKeyFloats(t *testing.T) {
-	s := newSchema(t, []string{"k"}, nil, "k DOUBLE")
-	typ := s.Types([]int{0})[0]
-	vals := []any{math.Inf(-1), -math.MaxFloat64, -1.0, -math.SmallestNonzeroFloat64, math.Copysign(0, -1), 0.0, math.SmallestNonzeroFloat64, 1.0, math.Inf(1), math.NaN(), math.Float64frombits(0xfff8000000000001)}
+	doubles := []float64{math.Inf(-1), -math.MaxFloat32, -1.0, -math.SmallestNonzeroFloat32, math.Copysign(0, -1), 0.0, math.SmallestNonzeroFloat32, 1.0, math.Inf(1), math.NaN(), math.Copysign(math.NaN(), -1)}
 	want := []int{0, 1, 2, 3, 4, 4, 6, 7, 8, 9, 9} // equal numbers: equal keys
-	v, err := NewKeys(s).Encode([]arrow.Array{makeArray(t, typ, vals)}, len(vals))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range vals {
-		for j := range vals {
-			if got := v.Compare(i, &v, j); got != sign(want[i]-want[j]) {
-				t.Errorf("%v against %v is %d", vals[i], vals[j], got)
+	for _, name := range []string{"FLOAT", "DOUBLE"} {
+		s := newSchema(t, []string{"k"}, nil, "k "+name)
+		vals := make([]any, len(doubles))
+		for i, d := range doubles {
+			if vals[i] = d; name == "FLOAT" {
+				vals[i] = float32(d)
+			}
+		}
+		v, err := NewKeys(s).Encode([]arrow.Array{makeArray(t, s.Fields[0].Type, vals)}, len(vals))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range vals {
+			for j := range vals {
+				if got := v.Compare(i, &v, j); got != sign(want[i]-want[j]) {
+					t.Errorf("%s: %v against %v is %d", name, vals[i], vals[j], got)
+				}
 			}
 		}
 	}
@@ -259,6 +266,17 @@ func TestSortTies(t *testing.T) {
 		if !slices.Equal(sortNewest(&v), naiveNewest(rows)) {
 			t.Errorf("width %d: wrong order", width)
 		}
+	}
+	var rows [][]any // the same rests behind two prefixes: the last of one and the first of the other are not one key
+	for i := range 4 * radixMin {
+		rows = append(rows, []any{"prefix-" + fmt.Sprint(i%2) + "the same rest"})
+	}
+	v, err := NewKeys(s).Encode(keyArrays(t, r, typ, rows), len(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sortNewest(&v), naiveNewest(rows); !slices.Equal(got, want) {
+		t.Errorf("two prefixes: %v, want %v", got, want)
 	}
 }
 

@@ -300,7 +300,9 @@ func (m *Merger) isLast(c *cursor) bool {
 // take puts the cursor's rows up to end into the batch, without deletes if they are to be dropped.
 func (m *Merger) take(c *cursor, end int) {
 	w := c.win
-	m.last, m.lastRow = w, end-1
+	if m.lastRow = end - 1; m.last != w { // a write of a pointer costs more than the comparison
+		m.last = w
+	}
 	if !m.spec.DropDeletes || !w.deletes {
 		m.emit(w, c.pos, end)
 		return

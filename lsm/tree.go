@@ -72,13 +72,16 @@ func (t *loserTree) build() {
 
 // replay plays the matches of run w again, after its next row has changed.
 func (t *loserTree) replay(w int32) {
-	for p := (int(w) + len(t.node)) / 2; p > 0; p /= 2 {
-		if l := t.node[p]; t.less(l, w) {
-			t.node[p] = w
-			w = l
+	node, head := t.node, t.head
+	h := head[w]
+	for p := (int(w) + len(node)) >> 1; p > 0; p >>= 1 {
+		l := node[p]
+		if x := head[l]; x < h || x == h && t.lessTied(l, w) {
+			node[p] = w
+			w, h = l, x
 		}
 	}
-	t.node[0] = w
+	node[0] = w
 }
 
 // second is the run that would win if w were not there, or -1 if all others have ended. It lost against w, so it is on
