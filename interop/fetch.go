@@ -244,7 +244,7 @@ func Java24(ctx context.Context) (string, error) {
 			return home, nil
 		}
 	}
-	return "", errors.New("Trino 476 needs a JDK of version 24 or later: none is under /usr/lib/jvm;" +
+	return "", errors.New("no JDK of version 24 or later, which Trino 476 needs, is under /usr/lib/jvm;" +
 		" install one or set JAVA24_HOME to its folder")
 }
 

@@ -4,6 +4,7 @@ package interop
 
 import (
 	"context"
+	"fmt"
 )
 
 func init() { RegisterJudge(&pypaimon{}) }
@@ -19,4 +20,19 @@ func (p *pypaimon) Start(ctx context.Context, l *Lab) (err error) {
 	return err
 }
 
-func (p *pypaimon) Check(ctx context.Context, s *Subject) error { return p.check(ctx, s) }
+func (p *pypaimon) Check(ctx context.Context, s *Subject) error {
+	if err := p.check(ctx, s); err != nil {
+		return err
+	}
+	s3 := s.Remote.S3
+	t := PaimonTable{Warehouse: s.Remote.Warehouse, Name: s.Table, Options: map[string]string{"s3.endpoint": s3.Endpoint,
+		"s3.access-key": s3.Access, "s3.secret-key": s3.Secret, "s3.region": s3.Region, "s3.path-style-access": "true"}}
+	got, err := p.Read(ctx, t, 0, s.Columns)
+	if err == nil {
+		err = s.Remote.Final.Compare(got)
+	}
+	if err != nil {
+		return fmt.Errorf("on S3: %w", err)
+	}
+	return nil
+}

@@ -262,7 +262,7 @@ func (t *trino) query(ctx context.Context, sql string) (*trinoResult, error) {
 	result := &trinoResult{}
 	for err == nil {
 		if page.Error != nil {
-			return nil, fmt.Errorf("Trino: %s (%s): %s", page.Error.Message, page.Error.ErrorName, clip(sql))
+			return nil, fmt.Errorf("trino: %s (%s): %s", page.Error.Message, page.Error.ErrorName, clip(sql))
 		}
 		if page.Columns != nil {
 			result.columns = page.Columns
@@ -312,7 +312,7 @@ func readTrinoPage(resp *http.Response) (page *trinoPage, busy bool, err error) 
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
-		return nil, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("Trino: %s: %s", resp.Status, text)
+		return nil, resp.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("trino: %s: %s", resp.Status, text)
 	}
 	d := json.NewDecoder(resp.Body)
 	d.UseNumber()
