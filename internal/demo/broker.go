@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -71,6 +72,6 @@ func (d *demo) produce(ctx context.Context, b *broker, flights []flight) error {
 	if err := cl.Flush(ctx); err != nil {
 		return err
 	}
-	d.truth = truth
+	maps.Copy(d.truth, truth)
 	return nil
 }

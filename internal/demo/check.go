@@ -3,6 +3,7 @@ package demo
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -28,6 +29,20 @@ func (s state) add(rec arrow.RecordBatch, kinds []schema.RowKind) error {
 		s[ids.Value(i)] = string(enc.Append(nil, rec, i))
 	}
 	return nil
+}
+
+// stateOf gathers the rows of a scan. On an error it gives what came before it.
+func stateOf(rows iter.Seq2[arrow.RecordBatch, error]) (state, error) {
+	s := state{}
+	for rec, err := range rows {
+		if err == nil {
+			err = s.add(rec, nil)
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
 }
 
 // truthState writes the truth in the same form, from the input alone.

@@ -1,7 +1,9 @@
 package demo
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,14 +59,10 @@ type demo struct {
 
 	produced   atomic.Int64
 	read       atomic.Int64 // events read and committed
-	snapshots  atomic.Int64
-	exported   atomic.Int64
 	tailRows   atomic.Int64
 	tailSnap   atomic.Int64
-	tailLag    atomic.Int64 // nanoseconds from commit to delivery, of the last step
-	compacted  atomic.Int64
-	moved      atomic.Int64
-	truth      map[int64]flight
+	tailLag    atomic.Int64     // nanoseconds from commit to delivery, of the last step
+	truth      map[int64]flight // what must come out; complete once the producer has ended
 	folded     state
 	outMu      sync.Mutex
 	shownKinds map[schema.RowKind]int
@@ -76,8 +74,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Interval <= 0 {
 		o.Interval = 500 * time.Millisecond
 	}
-	d := &demo{Options: o, store: storage.Sub(o.Warehouse, tableAt), folded: state{}, shownKinds: map[schema.RowKind]int{}}
-	return d.run(ctx)
+	return newDemo(o).run(ctx)
+}
+
+func newDemo(o Options) *demo {
+	return &demo{Options: o, store: storage.Sub(o.Warehouse, tableAt), truth: map[int64]flight{}, folded: state{}, shownKinds: map[schema.RowKind]int{}}
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -90,27 +91,31 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) run(ctx context.Context) (res Result, err error) {
-	flights, err := loadFlights()
+	flights, err := loadFlights(d.Flights)
 	if err != nil {
 		return res, err
-	}
-	if d.Flights > 0 && d.Flights < len(flights) {
-		flights = flights[:d.Flights]
 	}
 	kafka, err := startBroker(topic)
 	if err != nil {
 		return res, err
 	}
 	defer kafka.Close()
-	d.say("an embedded Kafka broker listens on %s; %d real flights are played into topic %q as a change stream", kafka.addrs[0], len(flights), topic)
+	past := history(flights)
+	if err := d.create(ctx); err != nil {
+		return res, err
+	}
+	if err := d.load(ctx, flights[:past]); err != nil {
+		return res, err
+	}
+	d.say("an embedded Kafka broker listens on %s; topic %q gets the changes of %d flights:\n  scheduled, delayed, some corrected twice, some cancelled", kafka.addrs[0], topic, len(flights)-past)
 	if err := d.open(ctx); err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, d.table.Close(context.WithoutCancel(ctx))) }()
-	if err := d.play(ctx, kafka, flights); err != nil {
+	if err := d.play(ctx, kafka, flights[past:]); err != nil {
 		return res, err
 	}
-	d.say("the stream has ended; the rest is compacted into the top level and exported")
+	d.say("the stream has ended; what is left is compacted into the top level and exported")
 	if err := d.table.Compact(ctx, true); err != nil {
 		return res, err
 	}
@@ -124,27 +129,54 @@ func (d *demo) run(ctx context.Context) (res Result, err error) {
 	return res, err
 }
 
-// open creates the table and opens it for writing.
-func (d *demo) open(ctx context.Context) error {
+// create makes the table.
+func (d *demo) create(ctx context.Context) error {
 	cols, err := schema.ParseColumns("id BIGINT NOT NULL, date TIMESTAMP(6), delay INT, distance INT, origin STRING, destination STRING")
 	if err != nil {
 		return err
 	}
 	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"id"}, TimeMillis: d.Env.Now().UnixMilli(),
-		Options: map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "4"}})
+		Options: map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "4", "target-file-size": "64 kb"}})
 	if err != nil {
 		return err
 	}
 	if err := engine.Create(ctx, d.store, s); err != nil {
 		return err
 	}
-	d.table, err = engine.Open(ctx, d.store, engine.Settings{Job: "demo", Compaction: 1, Events: engine.Events{
-		Committed: func(engine.CommitInfo) { d.snapshots.Add(1) },
-		Compacted: func(c engine.CompactInfo) { d.snapshots.Add(1); d.compacted.Add(1); d.moved.Add(int64(c.Moved)) },
-	}}, d.Env)
-	if err == nil {
-		d.say("table %s: Paimon, primary key id, 2 buckets, levels 0, 1 and 2", d.store.URL(""))
+	d.say("table %s:\n  Paimon, primary key id, 2 buckets, levels 0, 1 and 2, small files to show more of them", d.store.URL(""))
+	return nil
+}
+
+// load writes past flights as one batch, as calve put does.
+func (d *demo) load(ctx context.Context, flights []flight) (err error) {
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	for _, f := range flights {
+		d.truth[f.ID] = f
+		if err := enc.Encode(f); err != nil {
+			return err
+		}
 	}
+	tab, err := engine.Open(ctx, d.store, engine.Settings{}, d.Env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tab.Close(context.WithoutCancel(ctx))) }()
+	dead := ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env)
+	res, err := ingest.RunLines(ctx, &lines, ingest.LinesConfig{Name: "history"}, tab, dead, d.Env, ingest.Events{})
+	if err == nil && ctx.Err() == nil {
+		d.say("%d past flights are loaded as a batch: snapshot %d", res.Rows, res.Snapshot)
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+// open opens the table for the stream.
+func (d *demo) open(ctx context.Context) (err error) {
+	d.table, err = engine.Open(ctx, d.store, engine.Settings{Job: "demo", Compaction: 1, Events: engine.Events{
+		Compacted: func(c engine.CompactInfo) {
+			d.say("  compacted %s into level %d: %d files → %d (%d moved by metadata), %d rows → %d", c.Bucket, c.Output, c.FilesIn, c.FilesOut, c.Moved, c.RowsIn, c.RowsOut)
+		},
+	}}, d.Env)
 	return err
 }
 
@@ -221,8 +253,9 @@ func (d *demo) show(ctx context.Context, allProduced <-chan struct{}) {
 func (d *demo) progress(began time.Time) {
 	m, n := d.table.Metrics(), d.read.Load()
 	secs := d.Env.Now().Sub(began).Seconds()
-	line := fmt.Sprintf("%3.0f s  %7d rows in (%6.0f/s)  %3d snapshots  files per level %v  tail %.1f ms behind the commit, %d changes  compactions %d (%d files moved)  iceberg snapshot %d",
-		secs, n, float64(n)/secs, d.snapshots.Load(), m.Files, float64(d.tailLag.Load())/1e6, d.tailRows.Load(), d.compacted.Load(), d.moved.Load(), d.exported.Load())
+	// Short enough for a line of 80 columns: a longer one could not be redrawn in place.
+	line := fmt.Sprintf("%2.0f s  %6d events  %5.0f/s  snapshot %d  files per level %v  tail lag %.0f ms",
+		secs, n, float64(n)/secs, m.Snapshot, m.Files, float64(d.tailLag.Load())/1e6)
 	if !d.Live {
 		d.say("%s", line)
 		return
@@ -254,8 +287,8 @@ func (d *demo) exporter() *export.Exporter {
 	return export.New(d.table.Meta(), export.NewDirTarget(d.store), export.Settings{
 		Env: export.Env{Now: d.Env.Now, NewID: d.Env.NewID, After: d.Env.After, Log: d.Env.Log},
 		Published: func(r export.Result, err error) {
-			if err == nil {
-				d.exported.Store(r.IcebergSnapshot)
+			if err == nil && r.Published && r.Rows > 0 {
+				d.say("  exported Iceberg snapshot %d: %d files, %d rows", r.IcebergSnapshot, r.Files, r.Rows)
 			}
 		},
 	})
@@ -310,35 +343,28 @@ func (d *demo) sample(c reader.Changes) {
 // check compares the table, the exported Iceberg table and the folded change stream with the truth.
 func (d *demo) check(ctx context.Context) (Result, error) {
 	want := truthState(d.truth)
-	table, iceberg := state{}, state{}
 	r := d.reader()
-	for rec, err := range r.Scan(ctx, reader.Query{}) {
-		if err == nil {
-			err = table.add(rec, nil)
-		}
-		if err != nil {
-			return Result{}, err
-		}
-	}
-	for rec, err := range export.Scan(ctx, d.store, export.ScanSpec{}) {
-		if err == nil {
-			err = iceberg.add(rec, nil)
-		}
-		if err != nil {
-			return Result{}, err
-		}
-	}
+	table, tableErr := stateOf(r.Scan(ctx, reader.Query{}))
+	iceberg, icebergErr := stateOf(export.Scan(ctx, d.store, export.ScanSpec{}))
 	res := Result{Rows: int64(len(table)), Changes: d.tailRows.Load(), Snapshots: d.table.Metrics().Snapshot}
+	for _, err := range []error{tableErr, icebergErr} {
+		if err != nil {
+			res.Problems = append(res.Problems, err.Error())
+		}
+	}
 	for _, p := range []string{diff("table", table, want), diff("Iceberg table", iceberg, want), diff("folded change stream", d.folded, want)} {
 		if p != "" {
 			res.Problems = append(res.Problems, p)
 		}
 	}
 	rep, err := r.Verify(ctx, reader.VerifySpec{Data: true, Fold: true})
-	if err != nil {
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		return res, err
 	}
 	res.Problems = append(res.Problems, rep.Problems...)
+	if !rep.Folded && rep.OK() {
+		res.Problems = append(res.Problems, "the change stream was not folded: "+rep.NotFolded)
+	}
 	res.Verified = len(res.Problems) == 0
 	d.say("checked: input %d rows, table %d, Iceberg table %d, folded change stream %d; files per level %v", len(want), len(table), len(iceberg), len(d.folded), rep.Levels)
 	return res, nil

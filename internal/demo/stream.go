@@ -1,5 +1,5 @@
-// Package demo runs the main job of calve on real flights: an embedded Kafka broker plays them as a change stream, a
-// pipeline writes them into a table, a reader tails it, compaction and export work beside, and at the end everything is
+// Package demo runs the main job of calve on real flights: past flights are loaded as a batch, an embedded Kafka broker
+// plays the others as a change stream, a pipeline writes them into a table, a reader tails it, compaction and export work beside, and at the end everything is
 // checked against the truth computed from the input.
 package demo
 
@@ -27,7 +27,8 @@ type flight struct {
 	Op          string `json:"op,omitempty"`
 }
 
-func loadFlights() ([]flight, error) {
+// loadFlights reads the first n flights; all with 0.
+func loadFlights(n int) ([]flight, error) {
 	dec, err := zstd.NewReader(bytes.NewReader(flightData))
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func loadFlights() ([]flight, error) {
 	defer dec.Close()
 	sc := bufio.NewScanner(dec)
 	var out []flight
-	for sc.Scan() {
+	for (n == 0 || len(out) < n) && sc.Scan() {
 		var f flight
 		if err := json.Unmarshal(sc.Bytes(), &f); err != nil {
 			return nil, fmt.Errorf("flight %d: %w", len(out)+1, err)
@@ -52,13 +53,20 @@ type event struct {
 }
 
 // Distances, in flights, between what happens to one flight: it is scheduled, then its delay becomes known; every tenth
-// is corrected twice; every fiftieth is cancelled in the end.
+// is corrected twice; every fiftieth is cancelled in the end. At the demo's pace they are a commit or two apart, so that
+// the tail tells them one by one.
 const (
-	knownAfter     = 2000
-	correctedAfter = 4000
-	finalAfter     = 5000
-	cancelledAfter = 7000
+	knownAfter     = 5000
+	correctedAfter = 7000
+	finalAfter     = 8000
+	cancelledAfter = 10_000
 )
+
+func corrected(i int) bool { return i%10 == 0 }
+func cancelled(i int) bool { return i%50 == 0 }
+
+// history is how many of the flights are past when the stream begins: they are loaded as a batch and never change.
+func history(flights []flight) int { return len(flights) / 4 }
 
 // story tells the change stream to emit, in order, and returns the truth: the flights that are left, as they must be.
 func story(flights []flight, emit func(event) error) (map[int64]flight, error) {
@@ -89,18 +97,21 @@ func story(flights []flight, emit func(event) error) (map[int64]flight, error) {
 				return nil, err
 			}
 		}
-		if j := i - correctedAfter; j >= 0 && j < n && j%10 == 0 {
-			wrong := *flights[j].Delay + 5
+		if j := i - correctedAfter; j >= 0 && j < n && corrected(j) {
+			wrong := 5
+			if d := flights[j].Delay; d != nil {
+				wrong += *d
+			}
 			if err := tell("U", flights[j], &wrong); err != nil {
 				return nil, err
 			}
 		}
-		if j := i - finalAfter; j >= 0 && j < n && j%10 == 0 {
+		if j := i - finalAfter; j >= 0 && j < n && corrected(j) {
 			if err := tell("U", flights[j], flights[j].Delay); err != nil {
 				return nil, err
 			}
 		}
-		if j := i - cancelledAfter; j >= 0 && j < n && j%50 == 0 {
+		if j := i - cancelledAfter; j >= 0 && j < n && cancelled(j) {
 			if err := tell("D", flights[j], flights[j].Delay); err != nil {
 				return nil, err
 			}
