@@ -107,7 +107,7 @@ func (d *demo) run(ctx context.Context) (res Result, err error) {
 	if err := d.load(ctx, flights[:past]); err != nil {
 		return res, err
 	}
-	d.say("an embedded Kafka broker listens on %s; topic %q gets the changes of %d flights:\n  scheduled, delayed, some corrected twice, some cancelled", kafka.addrs[0], topic, len(flights)-past)
+	d.say("an embedded Kafka broker listens on %s; topic %q tells of %d flights:\n  scheduled, delayed, some corrected twice, some cancelled", kafka.addrs[0], topic, len(flights)-past)
 	if err := d.open(ctx); err != nil {
 		return res, err
 	}
@@ -143,7 +143,7 @@ func (d *demo) create(ctx context.Context) error {
 	if err := engine.Create(ctx, d.store, s); err != nil {
 		return err
 	}
-	d.say("table %s:\n  Paimon, primary key id, 2 buckets, levels 0, 1 and 2, small files to show more of them", d.store.URL(""))
+	d.say("table %s:\n  Paimon, primary key id, 2 buckets; levels [0 1 2] show files on each", d.store.URL(""))
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (d *demo) load(ctx context.Context, flights []flight) (err error) {
 func (d *demo) open(ctx context.Context) (err error) {
 	d.table, err = engine.Open(ctx, d.store, engine.Settings{Job: "demo", Compaction: 1, Events: engine.Events{
 		Compacted: func(c engine.CompactInfo) {
-			d.say("  compacted %s into level %d: %d files → %d (%d moved by metadata), %d rows → %d", c.Bucket, c.Output, c.FilesIn, c.FilesOut, c.Moved, c.RowsIn, c.RowsOut)
+			d.say("  compacted %s into level %d: %d files → %d (%d moved by metadata)", c.Bucket, c.Output, c.FilesIn, c.FilesOut, c.Moved)
 		},
 	}}, d.Env)
 	return err
@@ -254,7 +254,7 @@ func (d *demo) progress(began time.Time) {
 	m, n := d.table.Metrics(), d.read.Load()
 	secs := d.Env.Now().Sub(began).Seconds()
 	// Short enough for a line of 80 columns: a longer one could not be redrawn in place.
-	line := fmt.Sprintf("%2.0f s  %6d events  %5.0f/s  snapshot %d  files per level %v  tail lag %.0f ms",
+	line := fmt.Sprintf("%2.0f s  %6d events  %5.0f/s  snapshot %d  levels %v  tail lag %.0f ms",
 		secs, n, float64(n)/secs, m.Snapshot, m.Files, float64(d.tailLag.Load())/1e6)
 	if !d.Live {
 		d.say("%s", line)
@@ -366,6 +366,6 @@ func (d *demo) check(ctx context.Context) (Result, error) {
 		res.Problems = append(res.Problems, "the change stream was not folded: "+rep.NotFolded)
 	}
 	res.Verified = len(res.Problems) == 0
-	d.say("checked: input %d rows, table %d, Iceberg table %d, folded change stream %d; files per level %v", len(want), len(table), len(iceberg), len(d.folded), rep.Levels)
+	d.say("checked: input %d rows, table %d, Iceberg table %d, folded change stream %d;\n  files per level %v", len(want), len(table), len(iceberg), len(d.folded), rep.Levels)
 	return res, nil
 }

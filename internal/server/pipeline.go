@@ -44,6 +44,7 @@ type pipeline struct {
 	reset     bool       // the source may be another one; until the first start
 	state     State
 	err       error
+	retrying  error // what the stream is trying again, while it does
 	since     time.Time
 	restarts  int64
 	table     *engine.Table // nil: not open
@@ -70,7 +71,7 @@ func newPipeline(cfg config.Pipeline, store storage.Store, env engine.Env) *pipe
 func (p *pipeline) set(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state, p.err, p.since = s, err, p.env.Now()
+	p.state, p.err, p.retrying, p.since = s, err, nil, p.env.Now()
 }
 
 // run supervises the pipeline. It returns nil when ctx ended and everything read was committed, and an error that needs
@@ -171,7 +172,7 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	}
 	c := p.cfg.Create
 	if c == nil {
-		return fmt.Errorf("table %s: %w; use `calve create`, or give the pipeline a create section", p.cfg.Table, err)
+		return fmt.Errorf("table %s: %w (with `calve create`, or a create section in the pipeline)", p.cfg.Table, err)
 	}
 	s, err := newSchema(c, p.env.Now())
 	if err != nil {
@@ -267,6 +268,9 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		},
 		Retrying: func(what string, err error, wait time.Duration) {
 			p.log.Warn("trying again", "what", what, "error", err, "in", wait)
+			p.mu.Lock()
+			p.retrying = fmt.Errorf("trying again to %s: %w", what, err)
+			p.mu.Unlock()
 		},
 	})
 	if errors.Is(err, ingest.ErrSourceChanged) || errors.Is(err, ingest.ErrLogTruncated) {
@@ -278,6 +282,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 func (p *pipeline) committed(c ingest.Committed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.retrying = nil
 	t := &p.totals
 	t.Records += c.Records
 	t.Rows += c.Rows

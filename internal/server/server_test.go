@@ -136,7 +136,7 @@ func TestOthersGoOn(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"fenced": "fenced by a newer epoch", "recreated": "calve serve --reset recreated",
-		"tableless": "use `calve create`, or give the pipeline a create section",
+		"tableless": "create it first (with `calve create`, or a create section in the pipeline)",
 	} {
 		if st := r.awaitState(name, Failed); !strings.Contains(st.Error, want) || st.Restarts != 0 {
 			t.Errorf("%s: %d restarts, %s; want %q", name, st.Restarts, st.Error, want)
@@ -170,6 +170,31 @@ func TestOthersGoOn(t *testing.T) {
 	}
 	if got := l.ids("shop.recreated"); len(got) != 6 || got[100] != 1 {
 		t.Errorf("after the reset: %v", got)
+	}
+}
+
+// TestUnreachableBroker: the status says what a pipeline waits for.
+func TestUnreachableBroker(t *testing.T) {
+	l := newLab(t, "a")
+	section := strings.Replace(l.section("x", "a", appendTable), l.ListenAddrs()[0], "127.0.0.1:1", 1)
+	r := l.start(Options{}, section)
+	st := r.await("x", "reason", func(p PipelineStatus) bool { return p.Error != "" })
+	if st.State != Starting || !strings.Contains(st.Error, "trying again to ") || !strings.Contains(st.Error, "127.0.0.1:1") || st.Lag != -1 {
+		t.Errorf("%+v", st)
+	}
+	if _, page := r.get("/"); !strings.Contains(page, "trying again to ") || !strings.Contains(page, "<td>?</td>") {
+		t.Error(page)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for in, want := range map[string]string{"0": "0", "12": "12", "123": "123", "1234": "1,234", "123456": "123,456", "1234567": "1,234,567", "-1": "-1", "-123": "-123", "-1234": "-1,234"} {
+		if got := thousands(in); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }
 

@@ -2,8 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/calve-io/calve/engine"
@@ -58,8 +60,11 @@ func (p *pipeline) status() PipelineStatus {
 		Snapshot: t.LastSnapshot, LastCommit: t.LastCommit, FilesPerLevel: []int64{}, BytesPerLevel: []int64{},
 		IcebergSnapshot: p.export.IcebergSnapshot, IcebergRows: p.export.Rows, IcebergFiles: p.export.Files, metrics: t.Before,
 	}
-	if p.err != nil {
+	switch {
+	case p.err != nil:
 		st.Error = p.err.Error()
+	case p.retrying != nil:
+		st.Error = p.retrying.Error()
 	}
 	if p.exportErr != nil {
 		st.ExportError = p.exportErr.Error()
@@ -103,19 +108,57 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = pageTemplate.Execute(w, s.Status()) // the client is gone
+	page := struct {
+		Status
+		Now time.Time
+		Bad int
+	}{s.Status(), s.env.Now(), 0}
+	for _, p := range page.Pipelines {
+		if p.State == Failed || p.State == Waiting {
+			page.Bad++
+		}
+	}
+	_ = pageTemplate.Execute(w, page) // the client is gone
 }
 
-var pageTemplate = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>calve</title><meta http-equiv="refresh" content="2">
-<style>
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#123;background:#f7fafc}
-table{border-collapse:collapse;background:#fff}th,td{padding:.4rem .8rem;border:1px solid #d5e0ea;text-align:right}
-th{background:#e8f0f7}td:nth-child(-n+3),th:nth-child(-n+3){text-align:left}
-.running{color:#0a7d32}.waiting,.starting{color:#b36b00}.failed{color:#c00;font-weight:bold}small{color:#567}
+// pageTemplate shows the same figures to people. It needs no script and nothing from elsewhere.
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"num": func(n any) string { return thousands(fmt.Sprint(n)) },
+	"ago": func(at time.Time, now time.Time) string {
+		if at.IsZero() {
+			return "–"
+		}
+		return max(0, now.Sub(at).Truncate(time.Second)).String() + " ago"
+	},
+}).Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>calve{{if .Bad}} · {{.Bad}} of {{len .Pipelines}} need help{{end}}</title><meta http-equiv="refresh" content="2">
+<meta name="viewport" content="width=device-width"><style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#123;background:#f7fafc}h1{margin:0}
+table{border-collapse:collapse;background:#fff}th,td{padding:.4rem .8rem;border:1px solid #d5e0ea;text-align:right;white-space:nowrap;vertical-align:top}
+th{background:#e8f0f7;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}td:nth-child(2){white-space:normal;min-width:14rem}
+b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.failed b{color:#c00}
 </style></head><body>
-<h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
-<table><tr><th>pipeline</th><th>table</th><th>state</th><th>rows</th><th>refused</th><th>lag</th><th>snapshot</th><th>files per level</th><th>compactions</th><th>Iceberg snapshot</th><th>Iceberg rows</th></tr>
-{{range .Pipelines}}<tr><td>{{.Name}}</td><td>{{.Table}}</td><td class="{{.State}}">{{.State}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{.Rows}}</td><td>{{.Rejected}}</td><td>{{.Lag}}</td><td>{{.Snapshot}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{$n}}{{end}}</td><td>{{.Compactions}}</td><td>{{.IcebergSnapshot}}</td><td>{{.IcebergRows}}</td></tr>
-{{end}}</table></body></html>
+<h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status as JSON</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
+{{if .Pipelines}}<table><tr><th>pipeline<br>table</th><th>state</th><th>rows</th><th>refused</th><th>lag<br>records</th><th>snapshot</th><th>last<br>commit</th><th>files on<br>levels 0 / 1 / 2</th><th>compactions</th><th>Iceberg<br>snapshot</th><th>Iceberg<br>rows</th></tr>
+{{$now := .Now}}{{range .Pipelines}}<tr><td>{{.Name}}<br><small>{{.Table}}</small></td><td class="{{.State}}"><b>{{.State}}</b>{{if .Restarts}} <small>restarted {{num .Restarts}}×</small>{{end}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{num .Rows}}</td><td>{{num .Rejected}}</td><td>{{if lt .Lag 0}}?{{else}}{{num .Lag}}{{end}}</td><td>{{num .Snapshot}}</td><td>{{ago .LastCommit $now}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{num $n}}{{else}}–{{end}}</td><td>{{num .Compactions}}</td><td>{{num .IcebergSnapshot}}</td><td>{{num .IcebergRows}}</td></tr>
+{{end}}</table>
+<p><small>Refused records are kept in TABLE/calve/dead-letter. Iceberg shows the compacted rows; everything is in the Paimon table.</small></p>
+{{else}}<p>There are no pipelines: the Iceberg catalog serves the tables of the warehouse.</p>{{end}}</body></html>
 `))
+
+// thousands sets commas into a whole number.
+func thousands(digits string) string {
+	head := len(digits) % 3
+	if head == 1 && digits[0] == '-' {
+		head = 4
+	}
+	var b strings.Builder
+	b.WriteString(digits[:min(head, len(digits))])
+	for i := head; i < len(digits); i += 3 {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(digits[i : i+3])
+	}
+	return b.String()
+}
