@@ -5,6 +5,7 @@ package interop
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -40,6 +41,7 @@ func loadFlights(l *Lab) ([]Step, error) {
 			return err
 		}
 		at, _ := flight["date"].(string)
+		at = strings.Replace(at, " ", "T", 1)
 		row := map[string]any{"day": at[:min(10, len(at))], "id": flight["id"], "at": at, "delay": nil, "distance": flight["distance"],
 			"origin": flight["origin"], "destination": flight["destination"], "note": nil}
 		scheduled.Ops = append(scheduled.Ops, Put(row))
