@@ -22,8 +22,8 @@ const (
 	codecLZ4Raw = 7
 )
 
-// maxPage bounds the size of a page. Writers end pages at about a megabyte, but never inside a value.
-const maxPage = 1<<30 + 64<<20
+// maxPage bounds the size of a page, as the format does. Writers end pages at about a megabyte, but never inside a value.
+const maxPage = 1<<31 - 1
 
 // slack are bytes behind the content of every page buffer: routines that unpack bits or copy short values read in
 // wide steps.
@@ -44,8 +44,6 @@ func plausible(codec int32, compressed, n int) bool {
 		return false
 	}
 	switch codec {
-	case codecNone:
-		return n == compressed
 	case codecSnappy:
 		return n <= 64*compressed+64
 	case codecLZ4Raw:
@@ -69,8 +67,6 @@ func decompress(codec int32, buf, src []byte, n int) ([]byte, error) {
 	got := 0
 	var err error
 	switch codec {
-	case codecNone:
-		got = copy(buf[:n], src)
 	case codecZstd:
 		got, err = unzstd(buf[:0:cap(buf)-slack], src)
 	case codecSnappy:
@@ -165,7 +161,7 @@ func (c compressor) compress(dst, src []byte) ([]byte, error) {
 		if e == nil {
 			var err error
 			e, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level),
-				zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true))
+				zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true))
 			if err != nil {
 				return nil, fmt.Errorf("zstd: %w", err)
 			}

@@ -189,11 +189,11 @@ func (c *column) loadDictionary(codec int32, h header, stored []byte) error {
 	if h.encoding != encPlain && h.encoding != encPlainDict {
 		return unsupportedf("encoding %d", h.encoding)
 	}
-	var err error
-	if c.page.buf, err = decompress(codec, c.page.buf, stored, int(h.full)); err != nil {
+	body, err := c.page.inflate(codec, stored, int(h.full))
+	if err != nil {
 		return err
 	}
-	body, d := c.page.buf, &c.dict
+	d := &c.dict
 	d.n, d.ready = int(h.values), true
 	switch {
 	case c.bool:

@@ -69,7 +69,7 @@ func TestTruncated(t *testing.T) {
 	s := allTypes(t)
 	for i, b := range corpus(t, s) {
 		r := newRand(uint64(i))
-		for n := 0; n < len(b); n += 1 + r.IntN(len(b)/200) {
+		for n := 0; n < len(b); n += 1 + r.IntN(len(b)/60) {
 			if err := readHostile(t, b[:n], s, true); err == nil {
 				t.Fatalf("file %d cut to %d of %d bytes was read", i, n, len(b))
 			}
@@ -83,7 +83,7 @@ func TestFlipped(t *testing.T) {
 	for i, b := range corpus(t, s) {
 		r := newRand(100 + uint64(i))
 		footer := len(b) - 8 - int(binary.LittleEndian.Uint32(b[len(b)-8:]))
-		for range 400 {
+		for range 120 {
 			c := append([]byte(nil), b...)
 			for range 1 + r.IntN(3) {
 				at := r.IntN(len(c))
@@ -102,7 +102,7 @@ func TestOverwritten(t *testing.T) {
 	s := allTypes(t)
 	for i, b := range corpus(t, s) {
 		r := newRand(200 + uint64(i))
-		for range 150 {
+		for range 50 {
 			c := append([]byte(nil), b...)
 			at := r.IntN(len(c))
 			kind := r.IntN(3)

@@ -318,10 +318,10 @@ func sameRows(t testing.TB, s *schema.Schema, cols []int, got, want Rows) {
 		if a.NullN() != b.NullN() {
 			t.Fatalf("column %s has %d nulls, want %d", s.Fields[c].Name, a.NullN(), b.NullN())
 		}
+		if t := a.DataType().ID(); t != arrow.FLOAT32 && t != arrow.FLOAT64 && array.Equal(a, b) {
+			continue
+		}
 		for i := range want.N {
-			if x, ok := a.(*array.String); ok && x.IsValid(i) == b.IsValid(i) && x.Value(i) == b.(*array.String).Value(i) {
-				continue
-			}
 			if x, y := cellText(a, i), cellText(b, i); x != y {
 				t.Fatalf("column %s (%s), row %d: %.80q, want %.80q", s.Fields[c].Name, s.Fields[c].Type, i, x, y)
 			}

@@ -229,6 +229,19 @@ func (p *page) load(l *leaf, codec int32, h header, stored []byte, dict *diction
 	return unsupportedf("encoding %d", h.encoding)
 }
 
+// inflate gives n bytes from stored ones, with slack behind. What is not compressed stays in the chunk reader's window,
+// which does not move before the next page is asked for.
+func (p *page) inflate(codec int32, stored []byte, n int) (body []byte, err error) {
+	if codec == codecNone {
+		if len(stored) != n {
+			return nil, corruptf("page of %d bytes claims %d, uncompressed", len(stored), n)
+		}
+		return stored, nil
+	}
+	p.buf, err = decompress(codec, p.buf, stored, n)
+	return p.buf, err
+}
+
 // unpack gives the values and definition levels of a page, uncompressed.
 func (p *page) unpack(l *leaf, codec int32, h header, stored []byte) (body, levels []byte, err error) {
 	if h.typ == pageDataV2 {
@@ -236,31 +249,27 @@ func (p *page) unpack(l *leaf, codec int32, h header, stored []byte) (body, leve
 		if h.repeat != 0 || n > len(stored) || n > int(h.full) {
 			return nil, nil, corruptf("levels of %d and %d bytes in a page of %d", h.repeat, n, len(stored))
 		}
-		// The levels stay where they are: the window is not touched before the page is loaded.
-		levels, stored = stored[:n:n], stored[n:]
-		if !h.compressed {
+		levels, stored = stored[:n], stored[n:]
+		if !h.compressed || len(stored) == 0 && int(h.full) == n {
 			codec = codecNone
 		}
-		if len(stored) == 0 && int(h.full) == n {
-			return p.buf[:0], levels, nil
-		}
-		p.buf, err = decompress(codec, p.buf, stored, int(h.full)-n)
-		return p.buf, levels, err
+		body, err = p.inflate(codec, stored, int(h.full)-n)
+		return body, levels, err
 	}
-	if p.buf, err = decompress(codec, p.buf, stored, int(h.full)); err != nil || !l.optional {
-		return p.buf, nil, err
+	if body, err = p.inflate(codec, stored, int(h.full)); err != nil || !l.optional {
+		return body, nil, err
 	}
 	if h.levelEncoding != encRLE {
 		return nil, nil, unsupportedf("level encoding %d", h.levelEncoding)
 	}
-	if len(p.buf) < 4 {
-		return nil, nil, corruptf("page of %d bytes has no levels", len(p.buf))
+	if len(body) < 4 {
+		return nil, nil, corruptf("page of %d bytes has no levels", len(body))
 	}
-	n := binary.LittleEndian.Uint32(p.buf)
-	if uint64(n) > uint64(len(p.buf)-4) {
-		return nil, nil, corruptf("levels of %d bytes in a page of %d", n, len(p.buf))
+	n := binary.LittleEndian.Uint32(body)
+	if uint64(n) > uint64(len(body)-4) {
+		return nil, nil, corruptf("levels of %d bytes in a page of %d", n, len(body))
 	}
-	return p.buf[4+n:], p.buf[4 : 4+n], nil
+	return body[4+n:], body[4 : 4+n], nil
 }
 
 func (p *page) loadPlain(l *leaf, body []byte) error {

@@ -20,17 +20,17 @@ func TestRoundTrip(t *testing.T) {
 		columns []int
 	}{
 		{name: "one row", rows: []int{1}, shape: valueShape{nulls: 0.3}},
-		{name: "no nulls", rows: []int{3000}, shape: valueShape{}},
-		{name: "some nulls", rows: []int{3000, 1, 700}, shape: valueShape{nulls: 0.2}, batch: 1000},
-		{name: "nearly all null", rows: []int{3000}, shape: valueShape{nulls: 0.99}, batch: 77},
+		{name: "no nulls", rows: []int{1500}, shape: valueShape{}},
+		{name: "some nulls", rows: []int{1500, 1, 300}, shape: valueShape{nulls: 0.2}, batch: 1000},
+		{name: "nearly all null", rows: []int{1200}, shape: valueShape{nulls: 0.99}, batch: 77},
 		{name: "all null", rows: []int{500}, shape: valueShape{nulls: 1}},
-		{name: "dictionaries", rows: []int{5000, 5000}, shape: valueShape{nulls: 0.1, repeats: 20}, batch: 4096},
-		{name: "one value", rows: []int{2000}, shape: valueShape{repeats: 1}},
+		{name: "dictionaries", rows: []int{1500, 1500}, shape: valueShape{nulls: 0.1, repeats: 20}, batch: 1024},
+		{name: "one value", rows: []int{900}, shape: valueShape{repeats: 1}},
 		{name: "row groups", rows: []int{2500, 2500}, shape: valueShape{nulls: 0.1}, cfg: WriterConfig{RowGroupRows: 999}, batch: 1024},
-		{name: "thin snappy", rows: []int{2000}, shape: valueShape{nulls: 0.5}, cfg: WriterConfig{Thin: true, Compression: "snappy"}, ahead: 100},
-		{name: "lz4", rows: []int{2000}, shape: valueShape{nulls: 0.1}, cfg: WriterConfig{Compression: "lz4"}},
-		{name: "uncompressed", rows: []int{2000}, shape: valueShape{nulls: 0.1, repeats: 50}, cfg: WriterConfig{Compression: "none"}, ahead: 1},
-		{name: "parallel", rows: []int{5000, 5000}, shape: valueShape{nulls: 0.1}, cfg: WriterConfig{Parallel: 3}},
+		{name: "thin snappy", rows: []int{900}, shape: valueShape{nulls: 0.5}, cfg: WriterConfig{Thin: true, Compression: "snappy"}, ahead: 100},
+		{name: "lz4", rows: []int{900}, shape: valueShape{nulls: 0.1}, cfg: WriterConfig{Compression: "lz4"}},
+		{name: "uncompressed", rows: []int{900}, shape: valueShape{nulls: 0.1, repeats: 50}, cfg: WriterConfig{Compression: "none"}, ahead: 1},
+		{name: "parallel", rows: []int{1500, 1500}, shape: valueShape{nulls: 0.1}, cfg: WriterConfig{Parallel: 3}},
 		{name: "projection", rows: []int{1500}, shape: valueShape{nulls: 0.1}, columns: []int{20, 0, 5, 28}},
 		{name: "no columns", rows: []int{1500}, shape: valueShape{}, columns: []int{}, batch: 400},
 		{name: "empty"},
@@ -125,20 +125,20 @@ func TestLongStrings(t *testing.T) {
 		{ID: 2, Name: "c", Type: mustType(t, "BYTES")},
 	}}
 	r := newRand(7)
-	in := Rows{N: 150}
+	in := Rows{N: 40}
 	in.Cols = append(in.Cols, randomColumn(r, s.Fields[0].Type, in.N, valueShape{nulls: 0.2, repeats: 9, long: 1 << 20}),
 		randomColumn(r, s.Fields[1].Type, in.N, valueShape{}),
 		randomColumn(r, s.Fields[2].Type, in.N, valueShape{nulls: 0.2, long: 1 << 20}))
 	// Make sure that there are long values whatever the seed gives.
-	big := Rows{N: 100}
-	big.Cols = append(big.Cols, longColumn(s.Fields[0].Type, 100, 1<<20), randomColumn(r, s.Fields[1].Type, 100, valueShape{}), longColumn(s.Fields[2].Type, 100, 3<<19))
+	big := Rows{N: 70}
+	big.Cols = append(big.Cols, longColumn(s.Fields[0].Type, 70, 1<<20), randomColumn(r, s.Fields[1].Type, 70, valueShape{}), longColumn(s.Fields[2].Type, 70, 3<<19))
 	b, _ := writeFile(t, WriterConfig{Schema: s}, in, big)
 	got, err := readFile(b, s, ReadSpec{Schema: s, Cols: []int{0, 1, 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got) < 3 {
-		t.Fatalf("%d batches: 250 MB of text should come in several", len(got))
+	if len(got) < 2 {
+		t.Fatalf("%d batches: 180 MB of text should come in several", len(got))
 	}
 	sameRows(t, s, []int{0, 1, 2}, concat(t, got, 3), concat(t, []Rows{in, big}, 3))
 }

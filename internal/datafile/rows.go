@@ -1,5 +1,21 @@
 // Package datafile writes and reads Paimon's Parquet data files: key-value files of primary-key tables and plain
 // files of append tables, with their statistics.
+//
+// Both directions are calve's own code, columnar from end to end: Arrow arrays go into pages and come out of pages
+// without a row in between. Own code for two reasons. Speed: the writer of the Arrow library spends more time on
+// building dictionaries, levels and statistics than zstd does on compressing them. Safety: the libraries allocate what
+// a file's headers claim. The other libraries are in the tests, as judges.
+//
+//	writer.go     Writer: row groups, what the manifest wants to know, footer
+//	encode.go     one column: Arrow array → page → column chunk
+//	choose.go     which encoding; dictwrite.go, pack.go  the encodings
+//	bounds.go     least and greatest values; stats.go, truncate.go  what a manifest keeps of them
+//	meta.go       page headers, page index, footer; layout.go  the columns of a file
+//
+//	reader.go     Reader: projection by field id, batches
+//	column.go     one column: pages → Arrow array; text.go, convert.go, cast.go  its values
+//	page.go       pages; rle.go, delta.go  their encodings; codec.go  compression
+//	footer.go     metadata; thrift.go  what it is written in
 package datafile
 
 import "github.com/apache/arrow-go/v18/arrow"
