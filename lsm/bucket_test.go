@@ -148,11 +148,7 @@ func (b *bucket) check() {
 }
 
 func (b *bucket) open(files []manifest.DataFile) Run {
-	all := make([]int, len(b.s.Fields))
-	for i := range all {
-		all[i] = i
-	}
-	return b.files.OpenRun(b.t.Context(), b.part, files, b.s, all)
+	return b.files.OpenRun(b.t.Context(), b.part, files, b.s, b.all())
 }
 
 // checkFile holds a file's metadata against its rows.
@@ -178,6 +174,7 @@ func (b *bucket) checkFile(f manifest.DataFile) {
 	if del > 0 && f.Level == b.policy.NumLevels-1 {
 		b.t.Fatalf("file %s on the highest level has %d deletes", f.Name, del)
 	}
+	b.checkStats(f, rows)
 	enc := binrow.NewEncoder(b.s.Types(b.s.KeyColumns()))
 	for what, want := range map[string][]byte{"smallest": f.MinKey, "largest": f.MaxKey} {
 		x := rows[0]
@@ -192,6 +189,55 @@ func (b *bucket) checkFile(f manifest.DataFile) {
 			b.t.Fatalf("file %s: %s key is %x, its metadata says %x", f.Name, what, got, want)
 		}
 	}
+}
+
+// checkStats holds the column statistics of a file against its rows. Those of strings may be cut.
+func (b *bucket) checkStats(f manifest.DataFile, rows []row) {
+	b.t.Helper()
+	if !f.ValueStatsAll {
+		return // a test of its own
+	}
+	types := b.s.Types(b.all())
+	lo, err := binrow.Decode(f.ValueStats.Min, types)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	hi, err := binrow.Decode(f.ValueStats.Max, types)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for c := range types {
+		nulls, touchedLo, touchedHi := int64(0), false, false
+		for _, x := range rows {
+			v := x.vals[c]
+			if v == nil {
+				nulls++
+				continue
+			}
+			if lo[c] == nil || hi[c] == nil {
+				continue
+			}
+			l, h := compareCells(lo[c], v), compareCells(v, hi[c])
+			if l > 0 || h > 0 {
+				b.t.Fatalf("file %s: column %s has the value %v outside of its statistics %v to %v", f.Name, b.s.Fields[c].Name, v, lo[c], hi[c])
+			}
+			touchedLo, touchedHi = touchedLo || l == 0, touchedHi || h == 0
+		}
+		if _, text := lo[c].(string); lo[c] != nil && !text && (!touchedLo || !touchedHi) {
+			b.t.Fatalf("file %s: no row has the statistics %v or %v of column %s", f.Name, lo[c], hi[c], b.s.Fields[c].Name)
+		}
+		if n := f.ValueStats.NullCounts[c]; n == nil || *n != nulls {
+			b.t.Fatalf("file %s: column %s has %d nulls, not what its statistics say", f.Name, b.s.Fields[c].Name, nulls)
+		}
+	}
+}
+
+func (b *bucket) all() []int {
+	all := make([]int, len(b.s.Fields))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // randRows gives rows whose keys come from a pool.

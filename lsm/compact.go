@@ -30,6 +30,11 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 		files: f, part: part, job: job,
 		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
 	}
+	// The batch being merged, one waiting and one being written if these overlap, and the one before it, of which the
+	// writer keeps the last row.
+	if c.mem = newArena(2); f.Parallel > 1 {
+		c.mem = newArena(4)
+	}
 	if job.Output == 0 {
 		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
 	}
@@ -47,6 +52,7 @@ type compaction struct {
 	out    *outputs
 	change Change
 	group  [][]SortedRun // adjacent sections to be rewritten together
+	mem    *arena        // of the merged batches
 }
 
 func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
@@ -118,7 +124,7 @@ func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
 		runs = append(runs, c.files.OpenRun(ctx, c.part, r.Files, s, all))
 		c.change.Removed = append(c.change.Removed, r.Files...)
 	}
-	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes}, runs)
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, mem: c.mem}, runs)
 	err := c.pump(ctx, m)
 	return errors.Join(err, m.Close())
 }

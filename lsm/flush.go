@@ -50,19 +50,20 @@ func (f Files) Flush(ctx context.Context, part Part, rows datafile.Rows, sel []i
 }
 
 // flushStep is the number of rows that are copied and encoded at once.
-const flushStep = 64 << 10
+const flushStep = 32 << 10
 
 func (f Files) flushKeyed(ctx context.Context, o *outputs, rows datafile.Rows, sel []int32, firstSeq int64) error {
 	order, err := f.sortRows(rows, sel)
 	if err != nil {
 		return err
 	}
+	mem := newArena(2) // the rows being written, and those before, of which the writer keeps the last
 	for len(order) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		n := min(len(order), flushStep)
-		out, err := takeRows(rows, order[:n], sel, firstSeq)
+		out, err := takeRows(mem, rows, order[:n], sel, firstSeq)
 		if err != nil {
 			return err
 		}
@@ -100,23 +101,24 @@ func (f Files) sortRows(rows datafile.Rows, sel []int32) ([]int32, error) {
 }
 
 // takeRows copies rows, given as positions among the selected, with their sequence numbers and kinds.
-func takeRows(rows datafile.Rows, order, sel []int32, firstSeq int64) (datafile.Rows, error) {
-	out := datafile.Rows{N: len(order), Seq: make([]int64, len(order)), Kinds: make([]int8, len(order)), Cols: make([]arrow.Array, len(rows.Cols))}
+func takeRows(mem *arena, rows datafile.Rows, order, sel []int32, firstSeq int64) (datafile.Rows, error) {
+	mem.next()
+	out := datafile.Rows{N: len(order), Seq: slab[int64](mem, len(order)), Cols: make([]arrow.Array, len(rows.Cols))}
 	idx := order
 	for i, r := range order {
 		out.Seq[i] = firstSeq + int64(r)
 	}
 	if sel != nil {
-		idx = takeSlice(sel, order)
+		idx = takeSlice(mem, sel, order)
 	}
 	if rows.Kinds != nil {
-		for i, r := range idx {
-			out.Kinds[i] = rows.Kinds[r]
-		}
+		out.Kinds = takeSlice(mem, rows.Kinds, idx)
+	} else {
+		out.Kinds = make([]int8, len(order)) // inserts
 	}
 	for c, col := range rows.Cols {
 		var err error
-		if out.Cols[c], err = Take(col, idx); err != nil {
+		if out.Cols[c], err = take(mem, col, idx); err != nil {
 			return out, fmt.Errorf("column %d: %w", c, err)
 		}
 	}
@@ -128,16 +130,18 @@ func (f Files) flushAppend(ctx context.Context, o *outputs, rows datafile.Rows, 
 	if sel != nil {
 		n = len(sel)
 	}
+	mem := newArena(2)
 	for at := 0; at < n; at += flushStep {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		to := min(n, at+flushStep)
+		mem.next()
 		out := datafile.Rows{N: to - at, Cols: make([]arrow.Array, len(rows.Cols))}
 		for c, col := range rows.Cols {
 			var err error
 			if sel != nil {
-				out.Cols[c], err = Take(col, sel[at:to])
+				out.Cols[c], err = take(mem, col, sel[at:to])
 			} else {
 				out.Cols[c], err = Gather([]arrow.Array{col}, []Range{{0, int32(at), int32(to - at)}})
 			}

@@ -24,6 +24,11 @@ var ErrTooLarge = errors.New("column exceeds 2 GiB")
 // any fixed-width type, boolean, string or binary. A source that no range names may be nil. If the ranges are one piece
 // of one source the result shares its buffers.
 func Gather(srcs []arrow.Array, ranges []Range) (arrow.Array, error) {
+	return gather(nil, srcs, ranges)
+}
+
+// gather is Gather with memory from an arena.
+func gather(mem *arena, srcs []arrow.Array, ranges []Range) (arrow.Array, error) {
 	var first arrow.Array
 	rows, nulls := 0, false
 	for _, r := range ranges {
@@ -56,11 +61,11 @@ func Gather(srcs []arrow.Array, ranges []Range) (arrow.Array, error) {
 	bufs := make([]*memory.Buffer, 2, 3)
 	nullN := 0
 	if nulls {
-		valid := gatherValid(srcs, ranges, rows)
+		valid := gatherBits(mem, srcs, ranges, rows, 0)
 		nullN = rows - bitutil.CountSetBits(valid, 0, rows)
 		bufs[0] = memory.NewBufferBytes(valid)
 	}
-	if err := gatherValues(first.DataType(), srcs, ranges, rows, &bufs); err != nil {
+	if err := gatherValues(mem, first.DataType(), srcs, ranges, rows, &bufs); err != nil {
 		return nil, err
 	}
 	return newArray(first.DataType(), rows, bufs, nullN), nil
@@ -73,14 +78,14 @@ func newArray(t arrow.DataType, rows int, bufs []*memory.Buffer, nullN int) arro
 }
 
 // gatherValues fills bufs[1] (and bufs[2] of strings).
-func gatherValues(t arrow.DataType, srcs []arrow.Array, ranges []Range, rows int, bufs *[]*memory.Buffer) error {
+func gatherValues(mem *arena, t arrow.DataType, srcs []arrow.Array, ranges []Range, rows int, bufs *[]*memory.Buffer) error {
 	b := *bufs
 	switch t := t.(type) {
 	case *arrow.BooleanType:
-		b[1] = memory.NewBufferBytes(gatherBits(srcs, ranges, rows, 1))
+		b[1] = memory.NewBufferBytes(gatherBits(mem, srcs, ranges, rows, 1))
 		return nil
 	case arrow.BinaryDataType:
-		off, data, err := gatherStrings(srcs, ranges, rows)
+		off, data, err := gatherStrings(mem, srcs, ranges, rows)
 		if err != nil {
 			return err
 		}
@@ -90,15 +95,15 @@ func gatherValues(t arrow.DataType, srcs []arrow.Array, ranges []Range, rows int
 	case arrow.FixedWidthDataType:
 		switch t.BitWidth() {
 		case 8:
-			b[1] = gatherFixed[uint8](srcs, ranges, rows)
+			b[1] = gatherFixed[uint8](mem, srcs, ranges, rows)
 		case 16:
-			b[1] = gatherFixed[uint16](srcs, ranges, rows)
+			b[1] = gatherFixed[uint16](mem, srcs, ranges, rows)
 		case 32:
-			b[1] = gatherFixed[uint32](srcs, ranges, rows)
+			b[1] = gatherFixed[uint32](mem, srcs, ranges, rows)
 		case 64:
-			b[1] = gatherFixed[uint64](srcs, ranges, rows)
+			b[1] = gatherFixed[uint64](mem, srcs, ranges, rows)
 		case 128:
-			b[1] = gatherFixed[[2]uint64](srcs, ranges, rows)
+			b[1] = gatherFixed[[2]uint64](mem, srcs, ranges, rows)
 		default:
 			return fmt.Errorf("gather: %s is not supported", t)
 		}
@@ -114,19 +119,19 @@ func bytesOf[T any](v []T) *memory.Buffer {
 	return memory.NewBufferBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), n))
 }
 
-func gatherFixed[T any](srcs []arrow.Array, ranges []Range, rows int) *memory.Buffer {
+func gatherFixed[T any](mem *arena, srcs []arrow.Array, ranges []Range, rows int) *memory.Buffer {
 	vals := make([][]T, len(srcs))
 	for i, s := range srcs {
 		if s != nil {
 			vals[i] = values[T](s)
 		}
 	}
-	return bytesOf(gatherSlices(vals, ranges, rows))
+	return bytesOf(gatherSlices(mem, vals, ranges, rows))
 }
 
 // gatherSlices is Gather for plain slices.
-func gatherSlices[T any](vals [][]T, ranges []Range, rows int) []T {
-	dst := make([]T, rows)
+func gatherSlices[T any](mem *arena, vals [][]T, ranges []Range, rows int) []T {
+	dst := slab[T](mem, rows)
 	o := 0
 	for _, r := range ranges {
 		src := vals[r.Src]
@@ -140,7 +145,7 @@ func gatherSlices[T any](vals [][]T, ranges []Range, rows int) []T {
 	return dst
 }
 
-func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byte, error) {
+func gatherStrings(mem *arena, srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byte, error) {
 	offs := make([][]int32, len(srcs))
 	datas := make([][]byte, len(srcs))
 	for i, s := range srcs {
@@ -156,7 +161,8 @@ func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byt
 	if total > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("%w: %d bytes in %d rows", ErrTooLarge, total, rows)
 	}
-	off, data := make([]int32, rows+1), make([]byte, total+shortCopy)
+	off, data := slab[int32](mem, rows+1), mem.bytes(int(total)+shortCopy)
+	off[0] = 0
 	row, at := 1, int32(0)
 	for _, r := range ranges {
 		o := offs[r.Src]
@@ -179,12 +185,8 @@ func gatherStrings(srcs []arrow.Array, ranges []Range, rows int) ([]int32, []byt
 	return off, data[:total], nil
 }
 
-func gatherValid(srcs []arrow.Array, ranges []Range, rows int) []byte {
-	return gatherBits(srcs, ranges, rows, 0)
-}
-
 // gatherBits gathers the bitmap in buffer number buf; a missing validity bitmap counts as all ones.
-func gatherBits(srcs []arrow.Array, ranges []Range, rows, buf int) []byte {
+func gatherBits(mem *arena, srcs []arrow.Array, ranges []Range, rows, buf int) []byte {
 	type bitmap struct {
 		bits []byte
 		off  int
@@ -196,7 +198,7 @@ func gatherBits(srcs []arrow.Array, ranges []Range, rows, buf int) []byte {
 		}
 		maps[i] = bitmap{s.Data().Buffers()[buf].Bytes(), s.Data().Offset()}
 	}
-	dst := make([]byte, bitutil.BytesForBits(int64(rows)))
+	dst := mem.cleared(int(bitutil.BytesForBits(int64(rows))))
 	o := 0
 	for _, r := range ranges {
 		m, n := maps[r.Src], int(r.N)

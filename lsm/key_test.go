@@ -118,6 +118,9 @@ func checkSerialized(t *testing.T, k *Keys, types []schema.Type, rows [][]any, v
 		if word64([]byte(got)) != v.Prefix[i] {
 			t.Fatalf("key %v: serialized prefix %x, column prefix %x", row, word64([]byte(got)), v.Prefix[i])
 		}
+		if code := string(k.AppendCode(nil, v, i)); code != got {
+			t.Fatalf("key %v: serialized code %x, column code %x", row, got, code)
+		}
 		rest := ""
 		if len(got) > 8 {
 			rest = got[8:]

@@ -27,6 +27,8 @@ type MergeSpec struct {
 	KeyCols     []int // positions of the key columns, in key order, in Rows.Cols
 	DropDeletes bool  // leave rows of kind -D and -U out of the result
 	BatchRows   int   // most rows in a batch; 0: DefaultBatchRows
+
+	mem *arena // of the batches; nil: fresh memory, which stays valid
 }
 
 // Merger merges sorted runs into one by the rule of the deduplicate engine: of each key the row with the highest
@@ -389,7 +391,8 @@ func (v *KeyVec) below(from, to int, o *KeyVec, j int) int {
 
 // gather copies the planned rows. A batch that is too large for Arrow's 32-bit offsets is cut in two.
 func (m *Merger) gather(p part) (datafile.Rows, error) {
-	rows, err := gatherRows(p)
+	m.spec.mem.next()
+	rows, err := gatherRows(m.spec.mem, p)
 	if !errors.Is(err, ErrTooLarge) || p.rows == 1 {
 		if err != nil {
 			err = fmt.Errorf("merge: %w", err)
@@ -419,7 +422,7 @@ func (p part) halves() (a, b part) {
 	return a, b
 }
 
-func gatherRows(p part) (datafile.Rows, error) {
+func gatherRows(mem *arena, p part) (datafile.Rows, error) {
 	if len(p.ranges) == 1 && int(p.ranges[0].N) == p.wins[p.ranges[0].Src].rows.N {
 		return p.wins[p.ranges[0].Src].rows, nil // a whole window: nothing to copy
 	}
@@ -428,8 +431,8 @@ func gatherRows(p part) (datafile.Rows, error) {
 	for i, w := range p.wins {
 		seqs[i], kinds[i] = w.rows.Seq, w.rows.Kinds
 	}
-	out.Seq = gatherSlices(seqs, p.ranges, p.rows)
-	out.Kinds = gatherSlices(kinds, p.ranges, p.rows)
+	out.Seq = gatherSlices(mem, seqs, p.ranges, p.rows)
+	out.Kinds = gatherSlices(mem, kinds, p.ranges, p.rows)
 	srcs := make([]arrow.Array, len(p.wins))
 	for c := range out.Cols {
 		for i, w := range p.wins {
@@ -439,7 +442,7 @@ func gatherRows(p part) (datafile.Rows, error) {
 			srcs[i] = w.rows.Cols[c]
 		}
 		var err error
-		if out.Cols[c], err = Gather(srcs, p.ranges); err != nil {
+		if out.Cols[c], err = gather(mem, srcs, p.ranges); err != nil {
 			return datafile.Rows{}, fmt.Errorf("column %d: %w", c, err)
 		}
 	}

@@ -12,6 +12,11 @@ import (
 
 // Take copies single rows of one array, in the order of idx, to a new array. Types are those of Gather.
 func Take(a arrow.Array, idx []int32) (arrow.Array, error) {
+	return take(nil, a, idx)
+}
+
+// take is Take with memory from an arena.
+func take(mem *arena, a arrow.Array, idx []int32) (arrow.Array, error) {
 	if err := checkLayout(a); err != nil {
 		return nil, fmt.Errorf("take: %w", err)
 	}
@@ -23,15 +28,15 @@ func Take(a arrow.Array, idx []int32) (arrow.Array, error) {
 	bufs := make([]*memory.Buffer, 2, 3)
 	nullN := 0
 	if a.NullN() > 0 {
-		valid := takeBits(a, idx, 0)
+		valid := takeBits(mem, a, idx, 0)
 		nullN = len(idx) - bitutil.CountSetBits(valid, 0, len(idx))
 		bufs[0] = memory.NewBufferBytes(valid)
 	}
 	switch t := a.DataType().(type) {
 	case *arrow.BooleanType:
-		bufs[1] = memory.NewBufferBytes(takeBits(a, idx, 1))
+		bufs[1] = memory.NewBufferBytes(takeBits(mem, a, idx, 1))
 	case arrow.BinaryDataType:
-		off, data, err := takeStrings(a, idx)
+		off, data, err := takeStrings(mem, a, idx)
 		if err != nil {
 			return nil, err
 		}
@@ -40,15 +45,15 @@ func Take(a arrow.Array, idx []int32) (arrow.Array, error) {
 	case arrow.FixedWidthDataType:
 		switch t.BitWidth() {
 		case 8:
-			bufs[1] = bytesOf(takeSlice(values[uint8](a), idx))
+			bufs[1] = bytesOf(takeSlice(mem, values[uint8](a), idx))
 		case 16:
-			bufs[1] = bytesOf(takeSlice(values[uint16](a), idx))
+			bufs[1] = bytesOf(takeSlice(mem, values[uint16](a), idx))
 		case 32:
-			bufs[1] = bytesOf(takeSlice(values[uint32](a), idx))
+			bufs[1] = bytesOf(takeSlice(mem, values[uint32](a), idx))
 		case 64:
-			bufs[1] = bytesOf(takeSlice(values[uint64](a), idx))
+			bufs[1] = bytesOf(takeSlice(mem, values[uint64](a), idx))
 		case 128:
-			bufs[1] = bytesOf(takeSlice(values[[2]uint64](a), idx))
+			bufs[1] = bytesOf(takeSlice(mem, values[[2]uint64](a), idx))
 		default:
 			return nil, fmt.Errorf("take: %s is not supported", t)
 		}
@@ -58,17 +63,18 @@ func Take(a arrow.Array, idx []int32) (arrow.Array, error) {
 	return newArray(a.DataType(), len(idx), bufs, nullN), nil
 }
 
-func takeSlice[T any](v []T, idx []int32) []T {
-	dst := make([]T, len(idx))
+func takeSlice[T any](mem *arena, v []T, idx []int32) []T {
+	dst := slab[T](mem, len(idx))
 	for o, i := range idx {
 		dst[o] = v[i]
 	}
 	return dst
 }
 
-func takeStrings(a arrow.Array, idx []int32) ([]int32, []byte, error) {
+func takeStrings(mem *arena, a arrow.Array, idx []int32) ([]int32, []byte, error) {
 	o, d := strings32(a)
-	off := make([]int32, len(idx)+1)
+	off := slab[int32](mem, len(idx)+1)
+	off[0] = 0
 	total := int64(0)
 	for r, i := range idx {
 		total += int64(o[i+1] - o[i])
@@ -77,11 +83,30 @@ func takeStrings(a arrow.Array, idx []int32) ([]int32, []byte, error) {
 		}
 		off[r+1] = int32(total)
 	}
-	data := make([]byte, total+shortCopy)
-	for r, i := range idx {
-		copyShort(data, int(off[r]), d, int(o[i]), int(o[i+1]))
+	data := mem.bytes(int(total) + shortCopy)
+	for at := 0; at < len(idx); at += takeBlock {
+		block := idx[at:min(at+takeBlock, len(idx))]
+		data[total] = touch(d, o, block) // into the slack: only to keep the reads
+		for r, i := range block {
+			copyShort(data, int(off[at+r]), d, int(o[i]), int(o[i+1]))
+		}
 	}
 	return off, data[:total], nil
+}
+
+// takeBlock is the number of strings that are brought near before they are copied.
+const takeBlock = 64
+
+// touch reads the first byte of each string. These reads do not wait for each other, so that the strings of a block
+// come from memory at the same time; copied right away, each would be waited for.
+func touch(data []byte, off []int32, idx []int32) byte {
+	sum := byte(0)
+	for _, i := range idx {
+		if from := int(off[i]); from < len(data) {
+			sum += data[from]
+		}
+	}
+	return sum
 }
 
 // shortCopy is the length of string up to which copyShort works without a branch on the length.
@@ -107,8 +132,8 @@ func copyShort(dst []byte, at int, src []byte, from, to int) {
 	copy(dst[at:], src[from:to])
 }
 
-func takeBits(a arrow.Array, idx []int32, buf int) []byte {
-	dst := make([]byte, bitutil.BytesForBits(int64(len(idx))))
+func takeBits(mem *arena, a arrow.Array, idx []int32, buf int) []byte {
+	dst := mem.cleared(int(bitutil.BytesForBits(int64(len(idx)))))
 	bits, off := a.Data().Buffers()[buf].Bytes(), a.Data().Offset()
 	for o, i := range idx {
 		p := off + int(i)
