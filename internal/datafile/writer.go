@@ -116,7 +116,8 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	return out, nil
 }
 
-// Write appends rows: all columns of the table in schema order, in file order. The arrays may be read until Close.
+// Write appends rows: all columns of the table in schema order, in file order. The arrays must stay as they are until
+// the next Write or Close has returned.
 func (w *Writer) Write(r Rows) error {
 	if w.err != nil {
 		return w.err
