@@ -7,7 +7,7 @@
 // a file's headers claim. The other libraries are in the tests, as judges.
 //
 //	writer.go     Writer: row groups, what the manifest wants to know, footer
-//	encode.go     one column: Arrow array → page → column chunk
+//	encode.go     one column: Arrow array → page → column chunk; append.go  its values
 //	choose.go     which encoding; dictwrite.go, pack.go  the encodings
 //	bounds.go     least and greatest values; stats.go, truncate.go  what a manifest keeps of them
 //	meta.go       page headers, page index, footer; layout.go  the columns of a file
