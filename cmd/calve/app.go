@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -105,12 +106,21 @@ func readerEnv(log *slog.Logger) reader.Env {
 	return reader.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
 }
 
-// open opens the warehouse.
-func (a *app) open(ctx context.Context) (storage.Store, error) {
+// access says what a command does with the warehouse.
+type access bool
+
+const (
+	reads  access = true
+	writes access = false
+)
+
+// open opens the warehouse. To read, no permission to write is needed.
+func (a *app) open(ctx context.Context, how access) (storage.Store, error) {
 	if a.warehouse == "" {
 		return nil, errors.New("no warehouse: say --warehouse file:///path (or s3://bucket/prefix), or set $CALVE_WAREHOUSE")
 	}
 	opts := a.s3
+	opts.ReadOnly = how == reads
 	if a.pathStyle {
 		opts.PathStyle = &a.pathStyle
 	}
@@ -118,12 +128,12 @@ func (a *app) open(ctx context.Context) (storage.Store, error) {
 }
 
 // table opens the folder of a table.
-func (a *app) table(ctx context.Context, name string) (storage.Store, error) {
+func (a *app) table(ctx context.Context, name string, how access) (storage.Store, error) {
 	path, err := config.TablePath(name)
 	if err != nil {
 		return nil, err
 	}
-	wh, err := a.open(ctx)
+	wh, err := a.open(ctx, how)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +142,7 @@ func (a *app) table(ctx context.Context, name string) (storage.Store, error) {
 
 // reader opens a table for reading, and says so clearly when it is not there.
 func (a *app) reader(ctx context.Context, name string) (*reader.Reader, error) {
-	st, err := a.table(ctx, name)
+	st, err := a.table(ctx, name, reads)
 	if err != nil {
 		return nil, err
 	}
@@ -142,16 +152,22 @@ func (a *app) reader(ctx context.Context, name string) (*reader.Reader, error) {
 	}
 	r := reader.Open(st, readerEnv(log))
 	if _, err := r.Meta().LatestSchema(ctx); err != nil {
-		return nil, noTable(name, a.warehouse, err)
+		return nil, noTable(name, st, err)
 	}
 	return r, nil
 }
 
-func noTable(name, warehouse string, err error) error {
-	if errors.Is(err, manifest.ErrNoTable) {
-		return fmt.Errorf("no table %s in %s; `calve ls` shows what is there, `calve create` makes one", name, warehouse)
+// noTable turns the error of a table that is not there into one for people. The warehouse is named by the store's URL,
+// for the flag's may hold credentials.
+func noTable(name string, st storage.Store, err error) error {
+	if !errors.Is(err, manifest.ErrNoTable) {
+		return err
 	}
-	return err
+	warehouse := st.URL("")
+	if path, err := config.TablePath(name); err == nil {
+		warehouse = strings.TrimSuffix(warehouse, "/"+path)
+	}
+	return fmt.Errorf("no table %s in %s; `calve ls` shows what is there, `calve create` makes one", name, warehouse)
 }
 
 // printJSON prints one JSON document on a line.

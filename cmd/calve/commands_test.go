@@ -327,6 +327,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	c.fails("", []string{"create", "t", "--columns", "i INT", "--option", "bucket"}, `--option "bucket": use key=value`)
 	c.fails("", []string{"create", "t", "--columns", "i INT", "--primary-key", "j"}, `"j" is not a column`)
 	c.fails("", []string{"create", "t", "--columns", "i INT", "--option", "colour=red"}, `"colour"`, "correct its name or remove it")
+	t.Setenv("AWS_MAX_ATTEMPTS", "1")
+	for _, name := range []string{"scan", "put"} {
+		r := c.run("", name, "t", "-w", "s3://b/p?endpoint=http://127.0.0.1:1&region=r&access_key=a&secret_key=hush")
+		if r.failed == nil || strings.Contains(r.failed.Error()+r.out+r.err, "hush") {
+			t.Errorf("%s tells a secret: %v", name, r.failed)
+		}
+	}
 	t.Setenv("CALVE_WAREHOUSE", "")
 	c.fails("", []string{"ls"}, "--warehouse file:///path", "$CALVE_WAREHOUSE")
 }

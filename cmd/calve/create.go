@@ -31,7 +31,7 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
   calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			st, err := a.table(cmd.Context(), args[0])
+			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (a *app) lsCmd() *cobra.Command {
   calve ls shop -w s3://lake/raw --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			wh, err := a.open(cmd.Context())
+			wh, err := a.open(cmd.Context(), reads)
 			if err != nil {
 				return err
 			}

@@ -36,7 +36,7 @@ beside running writers: a compaction that loses against another one is dropped a
 			if err != nil {
 				return err
 			}
-			st, err := a.table(cmd.Context(), args[0])
+			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ beside running writers: a compaction that loses against another one is dropped a
 				p.add(c.RowsIn, "rows read")
 			}}}, engineEnv(log))
 			if err != nil {
-				return noTable(args[0], a.warehouse, err)
+				return noTable(args[0], st, err)
 			}
 			defer func() { err = errors.Join(err, closeTable(cmd.Context(), tab)) }()
 			start := time.Now()
@@ -91,14 +91,14 @@ calve compact --full first, to publish everything now.`,
 			if err != nil {
 				return err
 			}
-			st, err := a.table(cmd.Context(), args[0])
+			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}
 			env := engineEnv(log)
 			meta := manifest.Open(st, manifest.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: log})
 			if _, err := meta.LatestSchema(cmd.Context()); err != nil {
-				return noTable(args[0], a.warehouse, err)
+				return noTable(args[0], st, err)
 			}
 			ex := export.New(meta, export.NewDirTarget(st), export.Settings{Env: export.Env{Now: time.Now, NewID: uuid.NewString, After: time.After, Log: log}})
 			r, err := ex.Publish(cmd.Context(), 0)

@@ -36,7 +36,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			if err != nil {
 				return err
 			}
-			st, err := a.table(cmd.Context(), args[0])
+			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			defer func() { err = errors.Join(err, in.Close()) }()
 			tab, err := engine.Open(cmd.Context(), st, engine.Settings{Job: job}, engineEnv(log))
 			if err != nil {
-				return noTable(args[0], a.warehouse, err)
+				return noTable(args[0], st, err)
 			}
 			defer func() { err = errors.Join(err, closeTable(cmd.Context(), tab)) }()
 			env := ingest.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,10 +90,11 @@ func (a *app) configCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			warehouse, _, _ := strings.Cut(cfg.Warehouse, "?") // what follows may hold credentials
 			if a.json {
-				return a.printJSON(map[string]any{"ok": true, "warehouse": cfg.Warehouse, "pipelines": len(cfg.Pipelines)})
+				return a.printJSON(map[string]any{"ok": true, "warehouse": warehouse, "pipelines": len(cfg.Pipelines)})
 			}
-			_, err = fmt.Fprintf(a.out, "%s is fine: %s into %s\n", file, count(len(cfg.Pipelines), "pipeline"), cfg.Warehouse)
+			_, err = fmt.Fprintf(a.out, "%s is fine: %s into %s\n", file, count(len(cfg.Pipelines), "pipeline"), warehouse)
 			return err
 		},
 	}
