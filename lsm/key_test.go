@@ -270,16 +270,20 @@ func TestSortTies(t *testing.T) {
 			t.Errorf("width %d: wrong order", width)
 		}
 	}
-	var rows [][]any // the same rests behind two prefixes: the last of one and the first of the other are not one key
-	for i := range 4 * radixMin {
-		rows = append(rows, []any{"prefix-" + fmt.Sprint(i%2) + "the same rest"})
-	}
-	v, err := NewKeys(s).Encode(keyArrays(t, r, typ, rows), len(rows))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := sortNewest(&v), naiveNewest(rows); !slices.Equal(got, want) {
-		t.Errorf("two prefixes: %v, want %v", got, want)
+	// The same rests behind two prefixes: the last of one and the first of the other are not one key. And with
+	// different ones, the words of prefix and rest need an odd number of digits each.
+	for _, rests := range []int{1, 7, 200} {
+		var rows [][]any
+		for i := range 16 * radixMin {
+			rows = append(rows, []any{fmt.Sprintf("prefix-%d the rest is %c", i%2, r.IntN(rests))})
+		}
+		v, err := NewKeys(s).Encode(keyArrays(t, r, typ, rows), len(rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := sortNewest(&v), naiveNewest(rows); !slices.Equal(got, want) {
+			t.Errorf("two prefixes, %d rests: %v, want %v", rests, got, want)
+		}
 	}
 }
 

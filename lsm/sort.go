@@ -37,7 +37,9 @@ func sortNewest(v *KeyVec) []int32 {
 	for i, k := range v.Prefix {
 		ps[i] = pair{k, uint32(i)}
 	}
-	ps = sortPairs(ps, tmp)
+	if s := sortPairs(ps, tmp); &s[0] != &ps[0] {
+		ps, tmp = s, ps
+	}
 	if !v.Exact {
 		v.sortTies(ps, tmp, 8, 0)
 	}
