@@ -143,8 +143,6 @@ func (v *view) verifyEntries(snap *manifest.Snapshot, entries []manifest.Entry, 
 			rep.problem("%s is referenced twice", name)
 		}
 		seen[name] = true
-		k := bucketKey{part.Dir, e.Bucket}
-		buckets[k] = append(buckets[k], e.File)
 		rep.Files++
 		rep.Bytes += e.File.Size
 		rep.FileRows += e.File.Rows
@@ -156,6 +154,8 @@ func (v *view) verifyEntries(snap *manifest.Snapshot, entries []manifest.Entry, 
 			rep.Levels = append(rep.Levels, 0)
 		}
 		rep.Levels[e.File.Level]++
+		k := bucketKey{part.Dir, e.Bucket}
+		buckets[k] = append(buckets[k], e.File)
 	}
 	if rep.FileRows != snap.TotalRecordCount {
 		rep.problem("snapshot %d: totalRecordCount is %d, its files have %d rows", snap.ID, snap.TotalRecordCount, rep.FileRows)
