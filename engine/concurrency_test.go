@@ -182,6 +182,53 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForACommit closes the table while a Commit is about to put its snapshot: its files must not be dropped.
+func TestCloseWaitsForACommit(t *testing.T) {
+	disk := storage.NewMem()
+	s := appendSchema(t)
+	mustCreate(t, disk, s)
+	var armed atomic.Bool
+	reached, release := make(chan struct{}), make(chan struct{})
+	st := storage.WithFaults(disk, func(op storage.Op) error {
+		if isSnapshotPut(op) && armed.CompareAndSwap(true, false) {
+			close(reached)
+			<-release
+		}
+		return nil
+	})
+	tab, err := engine.Open(t.Context(), st, engine.Settings{Job: "j"}, hasty())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Write(t.Context(), batchOf(s, []row{{part: "x", id: 1, name: "v"}})); err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	committed, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := tab.Commit(context.Background(), progress(1))
+		committed <- err
+	}()
+	<-reached
+	go func() { closed <- tab.Close(context.Background()) }()
+	select {
+	case err := <-closed:
+		t.Errorf("Close did not wait: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	close(release)
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, disk); len(got) != 1 {
+		t.Fatalf("%v", got)
+	}
+	mustVerify(t, disk)
+}
+
 // TestCommitEndsWithItsContext: a flush that hangs in the background does not hold a Commit longer than its context.
 func TestCommitEndsWithItsContext(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
