@@ -96,7 +96,7 @@ func isSnapshotPut(op storage.Op) bool {
 func TestManyAtOnce(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const writers, each = 3, 1000
-	for round := range 3 {
+	for round := range 2 {
 		st := storage.NewMem()
 		s := keyedSchema(t, false, map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "2"})
 		mustCreate(t, st, s)

@@ -104,6 +104,7 @@ func TestCrash(t *testing.T) {
 		{"append", appendSchema(t), 15},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			rng := newRand(t)
 			calls := crashAt(t, tc.schema, rng, math.MaxInt)
 			for range tc.points {

@@ -20,6 +20,7 @@ func TestTableEqualsModel(t *testing.T) {
 		{"partitioned", true, map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			rng := newRand(t)
 			st := storage.NewMem()
 			s := keyedSchema(t, tc.partitioned, tc.options)
@@ -32,7 +33,7 @@ func TestTableEqualsModel(t *testing.T) {
 				if err != nil || ok != (n > 0) || ok && p.Properties["calve.test"] != strconv.Itoa(n) {
 					t.Fatalf("progress %v %v %v, want %d", p, ok, err, n)
 				}
-				for range 10 {
+				for range 8 {
 					for range rng.IntN(3) {
 						rows := randomRows(rng, tc.partitioned)
 						if err := tab.Write(t.Context(), batchOf(s, rows)); err != nil {
