@@ -12,8 +12,9 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// DefaultWindowBytes is about how much decoded data one sorted run holds in memory while it is read.
-const DefaultWindowBytes = 4 << 20
+// DefaultWindowBytes is about how much decoded data one sorted run holds in memory while it is read. Larger windows
+// cost memory, up to twice their size for each run, and were not faster (measured from 256 KiB to 8 MiB).
+const DefaultWindowBytes = 1 << 20
 
 // Bounds of a window in rows.
 const (
