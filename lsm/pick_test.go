@@ -166,7 +166,8 @@ func errorLine(t *testing.T, err error) string {
 }
 
 // simulate flushes files of one size whose keys all overlap, and compacts as the picker says. It shows the first jobs
-// (show=) and what it all cost: bytes written by compaction for each byte flushed, and the most runs there were.
+// (show=) and what it all cost: bytes written by compaction for each byte flushed, the most runs there were, and how
+// much of the data was on the highest level, which is what an export sees, after each flush on average.
 func simulate(t *testing.T, d *directive) string {
 	p := policyOf(t, d)
 	size := int64(d.int(t, "size", 1))
@@ -175,7 +176,7 @@ func simulate(t *testing.T, d *directive) string {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	written, most, to := int64(0), 0, make([]int, p.NumLevels)
+	written, most, to, share := int64(0), 0, make([]int, p.NumLevels), 0.0
 	flushes := d.int(t, "flushes", 100)
 	for i := range flushes {
 		f := parseFile(t, fmt.Sprintf("L0 f%d 0-100 size=%d seq=%d-%d", i, size, i, i))
@@ -205,15 +206,14 @@ func simulate(t *testing.T, d *directive) string {
 				t.Fatal(err)
 			}
 		}
-	}
-	top := int64(0)
-	for _, r := range l.Runs() {
-		if r.Level == p.NumLevels-1 {
-			top = r.Size()
+		for _, r := range l.Runs() {
+			if r.Level == p.NumLevels-1 {
+				share += float64(r.Size()) / float64(int64(i+1)*size) / float64(flushes)
+			}
 		}
 	}
-	fmt.Fprintf(&out, "jobs by output level %v, write amplification %.1f, most runs %d, highest level has %d%%\n",
-		to, float64(written)/float64(int64(flushes)*size), most, top*100/(int64(flushes)*size))
+	fmt.Fprintf(&out, "jobs by output level %v, write amplification %.1f, most runs %d, highest level has %.0f%%\n",
+		to, float64(written)/float64(int64(flushes)*size), most, share*100)
 	return out.String()
 }
 
