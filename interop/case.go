@@ -26,8 +26,10 @@ type Case struct {
 
 // Step is one thing that happens to the table: changes are put, then it may be compacted and exported.
 type Step struct {
-	Ops             []Op
-	Compact, Export bool
+	Ops     []Op
+	Pick    bool // compact what the table's options ask for: mostly not up to the top level
+	Compact bool // compact in full
+	Export  bool
 }
 
 // Tables without key have no levels: they are exported as they are, so their steps do not compact.
@@ -123,6 +125,11 @@ func (c *Case) step(ctx context.Context, p *Played, table string, step Step, mod
 	}
 	if err := model.Apply(step.Ops); err != nil {
 		return err
+	}
+	if step.Pick {
+		if _, err := p.Run(ctx, nil, "compact", table); err != nil {
+			return err
+		}
 	}
 	if step.Compact {
 		if _, err := p.Run(ctx, nil, "compact", table, "--full"); err != nil {

@@ -14,13 +14,13 @@ func init() {
 	RegisterCase(&Case{
 		Name: "thin", About: "thin files (no key columns), key in another order than the columns, many small commits",
 		Columns: columns, Key: []string{"k1", "k2"}, Options: map[string]string{"bucket": "4", "data-file.thin-mode": "true"},
-		Steps: churn(columns, 12, 300),
+		Steps: churn(columns, 10, 300),
 	})
 	RegisterCase(&Case{
-		Name: "churn", About: "many commits of updates and deletes with background compaction, small files that roll",
+		Name: "churn", About: "many small commits of updates and deletes over a large top level, compacted into the levels between, small files that roll",
 		Columns: columns, Key: []string{"k1", "k2"}, Options: map[string]string{"bucket": "2", "target-file-size": "16 kb",
 			"num-sorted-run.compaction-trigger": "3"},
-		Steps: churn(columns, 15, 600),
+		Steps: append(churn(columns, 6, 3000), smallChurn(columns, 12, 40)...),
 	})
 	RegisterCase(&Case{
 		Name: "append_unaware", About: "a table without key and without buckets",
@@ -35,7 +35,7 @@ func churn(columns []Column, steps, changes int) []Step {
 	out := make([]Step, steps)
 	for i := range out {
 		for range changes {
-			k1, k2 := rng.IntN(20), rng.IntN(40)
+			k1, k2 := rng.IntN(20), rng.IntN(100)
 			row := rowsOf(columns, []any{fmt.Sprintf("value %d of step %d", rng.IntN(1000), i), k2, fmt.Sprintf("key %d", k1), rng.Int64() - 1<<62})[0]
 			op := Put(row)
 			if rng.IntN(4) == 0 && steps > 1 {
@@ -46,6 +46,17 @@ func churn(columns []Column, steps, changes int) []Step {
 		if i == steps/2 || i == steps-1 {
 			out[i].Compact, out[i].Export = true, true
 		}
+	}
+	return out
+}
+
+// smallChurn makes small steps that are compacted as the options ask. Deletes among them hide rows of the top level,
+// which come back if a compaction below it drops them.
+func smallChurn(columns []Column, steps, changes int) []Step {
+	out := churn(columns, steps, changes)
+	for i := range out {
+		out[i].Pick, out[i].Compact = true, i == steps-1
+		out[i].Export = i == steps-1
 	}
 	return out
 }
