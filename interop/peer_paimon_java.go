@@ -28,13 +28,7 @@ func (*paimonJava) Applies(*Case) string { return "" }
 // Start compiles the small program and starts it; both judges that use it share one process.
 func (p *paimonJava) Start(ctx context.Context, l *Lab) error {
 	_, err := p.started.get(func() (struct{}, error) {
-		jars, err := l.Cache.Jars(ctx, "paimon", "org.apache.paimon:paimon-bundle:1.4.2",
-			"org.apache.hadoop:hadoop-client-api:3.3.6", "org.apache.hadoop:hadoop-client-runtime:3.3.6",
-			"org.slf4j:slf4j-simple:1.7.36", "com.fasterxml.jackson.core:jackson-databind:2.17.2")
-		if err != nil {
-			return struct{}{}, err
-		}
-		classes, err := l.Cache.Classes(ctx, "paimon", l.Peers("java", "calve", "peer"), jars)
+		jars, classes, err := paimonClasses(ctx, l.Cache, l.Peers("java", "calve", "peer"), "paimon")
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -45,6 +39,18 @@ func (p *paimonJava) Start(ctx context.Context, l *Lab) error {
 		return struct{}{}, err
 	})
 	return err
+}
+
+// paimonClasses fetches Paimon's library and compiles the small programs that use it.
+func paimonClasses(ctx context.Context, c *Cache, sources, name string) (jars, classes string, err error) {
+	jars, err = c.Jars(ctx, "paimon", "org.apache.paimon:paimon-bundle:1.4.2",
+		"org.apache.hadoop:hadoop-client-api:3.3.6", "org.apache.hadoop:hadoop-client-runtime:3.3.6",
+		"org.slf4j:slf4j-simple:1.7.36", "com.fasterxml.jackson.core:jackson-databind:2.17.2")
+	if err != nil {
+		return "", "", err
+	}
+	classes, err = c.Classes(ctx, name, sources, jars)
+	return jars, classes, err
 }
 
 func (p *paimonJava) Check(ctx context.Context, s *Subject) error {

@@ -25,20 +25,22 @@ func (s *Schema) check(readOnly bool) error {
 	if err != nil {
 		return fmt.Errorf("%w; correct the option", err)
 	}
-	if err := s.checkGuards(readOnly); err != nil {
+	if err := s.checkListed(true); err != nil {
 		return err
 	}
 	if err := s.checkMeaning(o); err != nil {
 		return err
+	}
+	if !readOnly {
+		if err := s.checkListed(false); err != nil {
+			return err
+		}
 	}
 	if err := s.checkTypes(readOnly); err != nil {
 		return err
 	}
 	if readOnly {
 		return nil
-	}
-	if err := s.checkUnknown(); err != nil {
-		return err
 	}
 	if err := s.checkWriting(o); err != nil {
 		return err
@@ -55,16 +57,23 @@ func (s *Schema) refuse(option, why string) error {
 	return fmt.Errorf("table option %q = %q: %s", option, value, why)
 }
 
-func (s *Schema) checkGuards(readOnly bool) error {
+// checkListed holds each option against the table of all options.
+func (s *Schema) checkListed(readOnly bool) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
-		g, ok := guards[name]
-		if !ok || readOnly && !g.read || slices.Contains(g.ok, strings.ToLower(strings.TrimSpace(s.Options[name]))) {
+		o, known := FindOption(name)
+		switch {
+		case !known && readOnly:
 			continue
+		case !known:
+			return s.refuse(name, "calve does not know this option and cannot tell whether it may be ignored; "+
+				"correct its name or remove it")
+		case o.Use != Refused || readOnly && !o.Reads,
+			slices.Contains(o.Off, strings.ToLower(strings.TrimSpace(s.Options[name]))):
+			continue
+		case len(o.Off) == 0:
+			return s.refuse(name, o.Why+"; use a table without this option")
 		}
-		if len(g.ok) == 0 {
-			return s.refuse(name, g.why+"; use a table without this option")
-		}
-		return s.refuse(name, g.why+"; use a table where it is "+strings.Join(g.ok, " or "))
+		return s.refuse(name, o.Why+"; use a table where it is "+strings.Join(o.Off, " or "))
 	}
 	return nil
 }
@@ -99,16 +108,6 @@ func (s *Schema) checkTypes(readOnly bool) error {
 			return fmt.Errorf("column %q has type %s: calve writes timestamps up to microseconds; use precision 6", f.Name, t)
 		case !t.NotNull && slices.Contains(s.PrimaryKeys, f.Name):
 			return fmt.Errorf("column %q is part of the primary key but nullable; make it NOT NULL", f.Name)
-		}
-	}
-	return nil
-}
-
-func (s *Schema) checkUnknown() error {
-	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
-		if _, guarded := guards[name]; !guarded && !known(name) {
-			return s.refuse(name, "calve does not know this option and cannot tell whether it may be ignored; "+
-				"correct its name or remove it")
 		}
 	}
 	return nil
