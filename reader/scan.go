@@ -32,6 +32,7 @@ type Split struct {
 	Runs []lsm.SortedRun // newest first does not matter: sequence numbers decide
 	view *view
 	snap *manifest.Snapshot
+	dead map[string]vectorAt // deletion vectors of the bucket's files
 }
 
 // Snapshot is the snapshot the split belongs to.
@@ -74,11 +75,25 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 	if _, err := v.projection(q.Columns); err != nil {
 		return nil, err
 	}
-	entries, err := r.meta.Live(ctx, snap, nil)
+	return r.plan(ctx, v, snap, v.batchVisible)
+}
+
+// plan finds the splits of those files of a snapshot that keep wants.
+func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, keep func(*manifest.Entry) bool) ([]Split, error) {
+	entries, err := r.meta.Live(ctx, snap, keep)
 	if err != nil {
 		return nil, err
 	}
-	return v.splits(snap, entries)
+	dead, err := r.vectors(ctx, v, snap)
+	if err != nil {
+		return nil, err
+	}
+	splits, err := v.splits(snap, entries)
+	for i := range splits {
+		p := &splits[i].Part
+		splits[i].dead = dead[bucketKey{string(p.Partition), p.Bucket}]
+	}
+	return splits, err
 }
 
 // checkEmpty holds a query against a table without snapshots.
@@ -150,7 +165,7 @@ func (v *view) splits(snap *manifest.Snapshot, entries []manifest.Entry) ([]Spli
 
 // sections cuts the files of a bucket into parts that need no merging with each other.
 func (v *view) sections(files []manifest.DataFile) ([][]lsm.SortedRun, error) {
-	if v.keys != nil {
+	if !v.unmerged(files) {
 		return lsm.Sections(v.keys, files)
 	}
 	slices.SortStableFunc(files, func(a, b manifest.DataFile) int { return cmp.Compare(a.MinSeq, b.MinSeq) })
@@ -245,7 +260,7 @@ func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arr
 	}
 	runs := make([]lsm.Run, len(s.Runs))
 	for i := range s.Runs {
-		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, cols: all}
+		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, cols: all, dead: s.dead}
 	}
 	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: keyCols, DropDeletes: true}, runs)
 	for {
@@ -265,7 +280,7 @@ func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arr
 func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, sc *arrow.Schema, f func(arrow.RecordBatch) error) error {
 	for _, run := range s.Runs {
 		for i := range run.Files {
-			rd, err := r.openFile(ctx, s.view, s.Part.Dir, &run.Files[i], cols)
+			rd, err := r.openRows(ctx, s.view, s.Part.Dir, &run.Files[i], cols, s.dead)
 			if err != nil {
 				return err
 			}
@@ -292,7 +307,8 @@ type runReader struct {
 	dir   string
 	files []manifest.DataFile
 	cols  []int
-	open  *datafile.Reader
+	dead  map[string]vectorAt // deletion vectors of the files
+	open  *rowFile
 }
 
 // Next gives the next rows of the run; io.EOF at its end.
@@ -303,7 +319,7 @@ func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
 				return datafile.Rows{}, io.EOF
 			}
 			var err error
-			if x.open, err = x.r.openFile(ctx, x.v, x.dir, &x.files[0], x.cols); err != nil {
+			if x.open, err = x.r.openRows(ctx, x.v, x.dir, &x.files[0], x.cols, x.dead); err != nil {
 				return datafile.Rows{}, err
 			}
 			x.files = x.files[1:]

@@ -134,15 +134,19 @@ func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, e
 // tellState tells the rows of a snapshot as inserts.
 func (r *Reader) tellState(ctx context.Context, s *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) error {
 	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Time: time.UnixMilli(s.TimeMillis)}
-	splits, err := r.Plan(ctx, Query{Snapshot: s.ID, Columns: spec.Columns})
+	v, err := r.view(ctx, s.SchemaID)
+	if err != nil {
+		return err
+	}
+	cols, err := v.projection(spec.Columns)
+	if err != nil {
+		return err
+	}
+	splits, err := r.plan(ctx, v, s, v.startVisible)
 	if err != nil {
 		return err
 	}
 	for i := range splits {
-		cols, err := splits[i].view.projection(spec.Columns)
-		if err != nil {
-			return err
-		}
 		base.Bucket = splits[i].Part.Dir
 		err = r.readSplit(ctx, &splits[i], cols, func(rec arrow.RecordBatch) error {
 			c := base
@@ -268,7 +272,7 @@ func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec Tail
 }
 
 // drain gives all rows of a file to f; it ends with errEnd when f says stop.
-func drain(rd *datafile.Reader, f func(datafile.Rows) bool) error {
+func drain(rd interface{ Next() (datafile.Rows, error) }, f func(datafile.Rows) bool) error {
 	for {
 		rows, err := rd.Next()
 		if err == io.EOF {

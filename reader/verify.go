@@ -82,9 +82,13 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 	if err := r.verifyFiles(ctx, v, entries, spec.Data, rep); err != nil {
 		return nil, err
 	}
+	if err := r.verifyIndex(ctx, v, snap, entries, rep); err != nil {
+		return nil, err
+	}
 	if !spec.Fold || !rep.OK() {
 		return rep, nil
 	}
+	rep.NotFolded = v.hidden(entries)
 	switch err := r.verifyFold(ctx, v, snap, rep); {
 	case errors.Is(err, manifest.ErrSnapshotExpired): // by an expiry that runs beside
 		rep.NotFolded = err.Error()
@@ -395,6 +399,9 @@ func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapsho
 		}
 	}
 	rep.Rows = table.Rows()
+	if rep.NotFolded != "" {
+		return nil
+	}
 	if p := v.opts.ChangelogProducer; p != "none" && p != "input" {
 		rep.NotFolded = fmt.Sprintf("the changelog of producer %q is written by later compactions", p)
 		return nil

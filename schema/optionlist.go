@@ -86,7 +86,9 @@ var optionGroups = []optionGroup{
 	refusesWriting("fields.*.sequence-group", nil, "calve does not update parts of rows"),
 
 	// What else is written.
-	refusesAll("deletion-vectors.enabled", isFalse, "calve does not know deletion vectors yet"),
+	refusesWriting("deletion-vectors.enabled", isFalse, "calve reads deletion vectors but writes none"),
+	honours("by readers", "deletion-vectors.merge-on-read", "index-file-in-data-file-dir"),
+	refusesAll("postpone.merge-on-read", isFalse, "calve does not merge postponed rows while it reads"),
 	ignores("says something to tables with `deletion-vectors.enabled` only", "deletion-vectors.bitmap64",
 		"deletion-vector.index-file.target-size"),
 	refusesWriting("force-lookup", isFalse, "calve has no lookup compaction"),
@@ -150,7 +152,6 @@ var optionGroups = []optionGroup{
 		"parquet.enable.dictionary", "file.block-size", "target-file-row-num"),
 	ignores("statistics and indexes only speed reading up; calve leaves them out or writes more", "metadata.stats-keep-first-n-columns",
 		"manifest.delete-file-drop-stats", "file-index.in-manifest-threshold", "file-index.read.enabled", "file-index.*"),
-	ignores("calve writes no index files into tables that it accepts", "index-file-in-data-file-dir"),
 	ignores("how compaction chooses; calve chooses by the honoured options", "compaction.force-rewrite-all-files",
 		"compaction.force-up-level-0", "compaction.offpeak.start.hour", "compaction.offpeak.end.hour",
 		"compaction.offpeak-ratio", "compaction.optimization-interval", "compaction.total-size-threshold",

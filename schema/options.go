@@ -45,6 +45,9 @@ type Options struct {
 	ChangelogProducer           string // changelog-producer
 	SequenceFields              []string
 	DeletionVectors             bool // deletion-vectors.enabled
+	MergeOnRead                 bool // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
+	StreamingReadOverwrite      bool // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
+	IndexInBucket               bool // index-file-in-data-file-dir: index files lie beside the data files
 	NumLevels                   int  // num-levels: level 0 included; default CompactionTrigger + 1
 	CompactionTrigger           int  // num-sorted-run.compaction-trigger
 	StopTrigger                 int  // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
@@ -145,13 +148,18 @@ func (o Options) MaxLevel() int { return o.NumLevels - 1 }
 func (s *Schema) ParseOptions() (Options, error) {
 	p := optionParser{m: s.Options}
 	o := Options{
-		Bucket:               p.int(optBucket, defaultBucket(s.Version), BucketPostpone, math.MaxInt32),
-		BucketKey:            p.columns(s, optBucketKey),
-		BucketFunction:       p.word(optBucketFunc, "default"),
-		MergeEngine:          p.word(optMergeEngine, "deduplicate"),
-		ChangelogProducer:    p.word(optProducer, "none"),
-		SequenceFields:       p.columns(s, "sequence.field"),
-		DeletionVectors:      p.bool("deletion-vectors.enabled", false),
+		Bucket:            p.int(optBucket, defaultBucket(s.Version), BucketPostpone, math.MaxInt32),
+		BucketKey:         p.columns(s, optBucketKey),
+		BucketFunction:    p.word(optBucketFunc, "default"),
+		MergeEngine:       p.word(optMergeEngine, "deduplicate"),
+		ChangelogProducer: p.word(optProducer, "none"),
+		SequenceFields:    p.columns(s, "sequence.field"),
+		DeletionVectors:   p.bool("deletion-vectors.enabled", false),
+		MergeOnRead:       p.bool("deletion-vectors.merge-on-read", false),
+
+		StreamingReadOverwrite: p.bool("streaming-read-overwrite", false),
+
+		IndexInBucket:        p.bool("index-file-in-data-file-dir", false),
 		WriteOnly:            p.bool("write-only", p.bool("write.compaction-skip", false)),
 		FileFormat:           p.word(optFileFormat, defaultFormat(s.Version)),
 		TargetFileSize:       p.size(optTargetSize, defaultTargetSize(s.Keyed())),
