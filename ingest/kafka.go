@@ -63,7 +63,7 @@ type KafkaConfig struct {
 	// Patience is how long brokers may be unreachable, or the topic missing, before the pipeline gives up. Default 1 min.
 	// Once reading, it waits for brokers as long as it takes.
 	Patience time.Duration
-	// FetchBytes bounds one fetch from one broker, and so the memory for records that wait. Default 16 MiB.
+	// FetchBytes bounds one fetch from one broker, and so the memory for records that wait. Default 2 MiB.
 	FetchBytes int32
 	// Client are further options of the Kafka client, for example a dialer.
 	Client []kgo.Opt
@@ -88,7 +88,7 @@ func (cfg *KafkaConfig) check() error {
 		cfg.Patience = time.Minute
 	}
 	if cfg.FetchBytes <= 0 {
-		cfg.FetchBytes = 16 << 20
+		cfg.FetchBytes = 2 << 20
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	return nil

@@ -57,6 +57,7 @@ func newKafkaSource(c *cluster, opts []kgo.Opt, dec Decoder, pos position) (*kaf
 		// Markers of transactions carry offsets too: with them a position reaches the end of the log.
 		kgo.KeepControlRecords(),
 		kgo.FetchMaxBytes(c.cfg.FetchBytes),
+		kgo.WithPools(&recordPool{}),
 		kgo.FetchMaxPartitionBytes(max(1<<20, c.cfg.FetchBytes/4)),
 	)...)
 	if err != nil {
@@ -153,22 +154,24 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		return nil
 	}
 	next, known := s.read.next[p.Partition]
-	for _, r := range p.Records {
+	last := len(p.Records) - 1
+	for i, r := range p.Records {
 		if known && r.Offset < next {
 			return cutError(s.read.topic, p.Partition, next, fmt.Sprintf("goes on at %d", r.Offset))
 		}
 		next, known = r.Offset+1, true
-		if r.Attrs.IsControl() {
-			continue
+		if !r.Attrs.IsControl() {
+			s.batch.add(&Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value})
 		}
-		s.batch.add(&Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-			Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value})
-		if s.batch.full() { // a poll may hold more than a batch
+		if i == last || s.batch.full() {
 			s.note(p, r)
+		}
+		if s.batch.full() { // a poll may hold more than a batch
 			s.batch.emit(ctx, true, s.lag(), s.advance)
 		}
+		r.Recycle() // what the batch and the dead letters keep is copied
 	}
-	s.note(p, p.Records[len(p.Records)-1])
 	return nil
 }
 
