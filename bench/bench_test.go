@@ -100,7 +100,7 @@ func TestModelSeesWrongRows(t *testing.T) {
 	}
 	job := lsm.Job{Output: topLevel, DropDeletes: true, Full: true}
 	for _, r := range runs {
-		made, err := f.Flush(t.Context(), bucket0(), r, nil, r.Seq[0])
+		made, err := f.Flush(t.Context(), bucket0(), []datafile.Rows{r}, nil, r.Seq[0])
 		if err != nil {
 			t.Fatal(err)
 		}

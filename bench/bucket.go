@@ -68,7 +68,7 @@ func openFlush(k *kit, r *run) ([]*benchmark, func() error, error) {
 		b := &benchmark{name: "Flush/" + l.name + "/" + v.where, procs: v.procs, rows: int64(rows.N), bytes: int64(len(plain(rows)))}
 		b.op = func(ctx context.Context, c *clock) error {
 			c.start()
-			made, err := f.Flush(ctx, bucket0(), rows, nil, 0)
+			made, err := f.Flush(ctx, bucket0(), []datafile.Rows{rows}, nil, 0)
 			c.stop()
 			return errors.Join(err, drop(ctx, f, bucket0(), made))
 		}
@@ -83,7 +83,7 @@ func openFlush(k *kit, r *run) ([]*benchmark, func() error, error) {
 
 // checkFlush compares a flush with the model.
 func checkFlush(ctx context.Context, f lsm.Files, rows datafile.Rows) error {
-	made, err := f.Flush(ctx, bucket0(), rows, nil, 0)
+	made, err := f.Flush(ctx, bucket0(), []datafile.Rows{rows}, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func prepare(ctx context.Context, store storage.Store, s *schema.Schema, runs []
 	}
 	c := &compaction{files: f, job: lsm.Job{Output: topLevel, DropDeletes: true, Full: true}}
 	for _, r := range runs {
-		made, err := f.Flush(ctx, bucket0(), r, nil, r.Seq[0])
+		made, err := f.Flush(ctx, bucket0(), []datafile.Rows{r}, nil, r.Seq[0])
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/storage"
 )
@@ -58,7 +59,7 @@ func commitBench(ctx context.Context, store storage.Store) (*benchmark, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := f.Flush(ctx, bucket0(), newGenerator(1).rows(s, drawKeys(0, 100, 1), 0), nil, 0)
+	made, err := f.Flush(ctx, bucket0(), []datafile.Rows{newGenerator(1).rows(s, drawKeys(0, 100, 1), 0)}, nil, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
+	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
@@ -75,7 +76,7 @@ func (g *grown) file(ctx context.Context, i, rows int) (manifest.DataFile, error
 	}
 	r := g.gen.rows(g.files.Schema, keys, 0)
 	clear(r.Kinds) // inserts, so that the file can be on the highest level
-	made, err := g.files.Flush(ctx, bucket0(), r, nil, int64(i*keyRange))
+	made, err := g.files.Flush(ctx, bucket0(), []datafile.Rows{r}, nil, int64(i*keyRange))
 	if err != nil {
 		return manifest.DataFile{}, err
 	}

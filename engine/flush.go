@@ -91,7 +91,7 @@ func (t *Table) waitFlushed(ctx context.Context, g int64) error {
 
 // flushShares writes the files of each share; on an error it leaves none behind.
 func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFile, error) {
-	rows, err := f.join(t.keys != nil)
+	rows, err := f.sources()
 	if err != nil {
 		return nil, err
 	}

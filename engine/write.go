@@ -286,17 +286,40 @@ func (t *Table) freezeLocked() *frozen {
 	return f
 }
 
-// rows joins the batches into one set of columns.
-func (f *frozen) join(keyed bool) (datafile.Rows, error) {
-	out := datafile.Rows{N: f.rows}
-	ncols := int(f.batches[0].Rec.NumCols())
-	for c := range ncols {
-		if len(f.batches) == 1 {
-			out.Cols = append(out.Cols, f.batches[0].Rec.Column(c))
+// sources are the batches as lsm takes them. Many small ones are joined to larger ones first: they are cheap to copy, and
+// a flush works on whole batches.
+func (f *frozen) sources() ([]datafile.Rows, error) {
+	out := make([]datafile.Rows, 0, min(len(f.batches), 64))
+	for at := 0; at < len(f.batches); {
+		end, rows := at+1, f.batches[at].Len()
+		for end < len(f.batches) && rows+f.batches[end].Len() <= joinRows {
+			rows += f.batches[end].Len()
+			end++
+		}
+		r, err := join(f.batches[at:end], rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+		at = end
+	}
+	return out, nil
+}
+
+// joinRows is the size up to which batches are joined: with at most maxBufferRows rows there are never more than a few
+// thousand of them.
+const joinRows = 4 << 10
+
+// join makes one set of columns.
+func join(batches []schema.Batch, rows int) (datafile.Rows, error) {
+	out := datafile.Rows{N: rows}
+	for c := range int(batches[0].Rec.NumCols()) {
+		if len(batches) == 1 {
+			out.Cols = append(out.Cols, batches[0].Rec.Column(c))
 			continue
 		}
-		parts := make([]arrow.Array, len(f.batches))
-		for i, b := range f.batches {
+		parts := make([]arrow.Array, len(batches))
+		for i, b := range batches {
 			parts[i] = b.Rec.Column(c)
 		}
 		col, err := array.Concatenate(parts, memory.DefaultAllocator)
@@ -305,11 +328,15 @@ func (f *frozen) join(keyed bool) (datafile.Rows, error) {
 		}
 		out.Cols = append(out.Cols, col)
 	}
-	if !keyed {
-		return out, nil
+	kinds := false
+	for _, b := range batches {
+		kinds = kinds || b.Kinds != nil
 	}
-	out.Kinds = make([]int8, 0, f.rows)
-	for _, b := range f.batches {
+	if !kinds {
+		return out, nil // inserts
+	}
+	out.Kinds = make([]int8, 0, rows)
+	for _, b := range batches {
 		if b.Kinds == nil {
 			out.Kinds = out.Kinds[:len(out.Kinds)+b.Len()] // zero is +I
 			continue

@@ -133,7 +133,7 @@ func (w *world) write(p lsm.Part, level int, rows ...string) manifest.Entry {
 	}
 	f := lsm.Files{Store: w.store, Schema: w.schema, Options: w.options, Now: w.clock,
 		NewName: func() string { return "data-" + w.id() + "-0.parquet" }}
-	made, err := f.Flush(context.Background(), p, datafile.Rows{N: int(rec.NumRows()), Cols: rec.Columns()}, nil, w.seq)
+	made, err := f.Flush(context.Background(), p, []datafile.Rows{{N: int(rec.NumRows()), Cols: rec.Columns()}}, nil, w.seq)
 	if err != nil {
 		w.t.Fatal(err)
 	}

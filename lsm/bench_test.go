@@ -296,7 +296,7 @@ func BenchmarkFlush(b *testing.B) {
 				f.Store, f.Parallel = sink{f.Store}, parallel
 				w := newStopwatch(b)
 				for range b.N {
-					if _, err := f.Flush(b.Context(), part, rows, nil, 0); err != nil {
+					if _, err := f.Flush(b.Context(), part, []datafile.Rows{rows}, nil, 0); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -320,7 +320,7 @@ func BenchmarkCompact(b *testing.B) {
 			for i := range benchRuns {
 				batch := benchBatch(s, i, benchKeysOf(i, kind.span))
 				batch.Kinds = nil // all rows stay, as in the figures to compare with
-				made, err := f.Flush(b.Context(), part, batch, nil, int64(i*benchRows))
+				made, err := f.Flush(b.Context(), part, []datafile.Rows{batch}, nil, int64(i*benchRows))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -48,6 +48,24 @@ func newBucket(t testing.TB, r *rand.Rand, store storage.Store, s *schema.Schema
 	return b
 }
 
+// batches cuts rows as several writes would have brought them.
+func (b *bucket) batches(all []row) []datafile.Rows {
+	var out []datafile.Rows
+	for len(all) > 0 || len(out) == 0 {
+		n := len(all)
+		if n > 0 && b.r.IntN(2) == 0 {
+			n = 1 + b.r.IntN(n)
+		}
+		in := rowsOf(b.t, b.r, b.s, all[:n])
+		in.Seq = nil
+		if !slices.ContainsFunc(all[:n], func(r row) bool { return r.kind != 0 }) && b.r.IntN(2) == 0 {
+			in.Kinds = nil // inserts
+		}
+		out, all = append(out, in), all[n:]
+	}
+	return out
+}
+
 // flush writes rows, whose sequence numbers it sets, among rows of other buckets.
 func (b *bucket) flush(rows []row) []manifest.DataFile {
 	b.t.Helper()
@@ -61,12 +79,10 @@ func (b *bucket) flush(rows []row) []manifest.DataFile {
 		sel = append(sel, int32(len(all)))
 		all = append(all, rows[i])
 	}
-	in := rowsOf(b.t, b.r, b.s, all)
-	in.Seq = nil
 	if len(sel) == len(all) && b.r.IntN(2) == 0 {
 		sel = nil
 	}
-	made, err := b.files.Flush(b.t.Context(), b.part, in, sel, b.seq)
+	made, err := b.files.Flush(b.t.Context(), b.part, b.batches(all), sel, b.seq)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -5,35 +5,27 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
 )
 
-// Flush writes rows in arrival order as level-0 files. sel picks the rows of this bucket, nil all of them. The i-th of
-// these has sequence number firstSeq+i, also if it is merged away; rows.Seq is ignored, rows.Kinds nil means inserts.
+// Flush writes rows in arrival order as level-0 files. The rows of all batches are numbered through; sel picks the rows
+// of this bucket, nil all of them. The i-th of these has sequence number firstSeq+i, also if it is merged away;
+// Rows.Seq is ignored, Rows.Kinds nil means inserts.
 //
 // A keyed table gets one file with the newest row of each key, in key order. An append table gets its rows as they are,
 // in files that end at the target size. If Flush fails it leaves no file behind.
-func (f Files) Flush(ctx context.Context, part Part, rows datafile.Rows, sel []int32, firstSeq int64) ([]manifest.DataFile, error) {
-	if len(rows.Cols) != len(f.Schema.Fields) {
-		return nil, fmt.Errorf("flush: rows have %d columns, the table has %d", len(rows.Cols), len(f.Schema.Fields))
+func (f Files) Flush(ctx context.Context, part Part, batches []datafile.Rows, sel []int32, firstSeq int64) ([]manifest.DataFile, error) {
+	rows, err := f.checkBatches(batches, sel)
+	if err != nil {
+		return nil, fmt.Errorf("flush: %w", err)
 	}
-	for i, c := range rows.Cols {
-		if c.Len() != rows.N {
-			return nil, fmt.Errorf("flush: column %q has %d rows, want %d", f.Schema.Fields[i].Name, c.Len(), rows.N)
-		}
-	}
-	if rows.Kinds != nil && len(rows.Kinds) != rows.N {
-		return nil, fmt.Errorf("flush: %d kinds for %d rows", len(rows.Kinds), rows.N)
-	}
-	for _, i := range sel {
-		if i < 0 || int(i) >= rows.N {
-			return nil, fmt.Errorf("flush: row %d is selected of %d", i, rows.N)
-		}
+	if rows.n == 0 {
+		return nil, nil
 	}
 	o := &outputs{files: f, part: part, src: manifest.FromAppend}
-	var err error
 	if f.Schema.Keyed() {
 		err = f.flushKeyed(ctx, o, rows, sel, firstSeq)
 	} else {
@@ -49,10 +41,40 @@ func (f Files) Flush(ctx context.Context, part Part, rows datafile.Rows, sel []i
 	return o.made, nil
 }
 
+// checkBatches refuses what does not fit the table.
+func (f Files) checkBatches(batches []datafile.Rows, sel []int32) (*sources, error) {
+	for _, rows := range batches {
+		if len(rows.Cols) != len(f.Schema.Fields) {
+			return nil, fmt.Errorf("rows have %d columns, the table has %d", len(rows.Cols), len(f.Schema.Fields))
+		}
+		for i, c := range rows.Cols {
+			if c.Len() != rows.N {
+				return nil, fmt.Errorf("column %q has %d rows, want %d", f.Schema.Fields[i].Name, c.Len(), rows.N)
+			}
+			if !arrow.TypeEqual(c.DataType(), batches[0].Cols[i].DataType()) {
+				return nil, fmt.Errorf("column %q is %s in one batch and %s in another", f.Schema.Fields[i].Name, batches[0].Cols[i].DataType(), c.DataType())
+			}
+		}
+		if rows.Kinds != nil && len(rows.Kinds) != rows.N {
+			return nil, fmt.Errorf("%d kinds for %d rows", len(rows.Kinds), rows.N)
+		}
+	}
+	s, err := newSources(batches)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range sel {
+		if i < 0 || int(i) >= s.n {
+			return nil, fmt.Errorf("row %d is selected of %d", i, s.n)
+		}
+	}
+	return s, nil
+}
+
 // flushStep is the number of rows that are copied and encoded at once.
 const flushStep = 32 << 10
 
-func (f Files) flushKeyed(ctx context.Context, o *outputs, rows datafile.Rows, sel []int32, firstSeq int64) error {
+func (f Files) flushKeyed(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64) error {
 	order, err := f.sortRows(rows, sel)
 	if err != nil {
 		return err
@@ -76,20 +98,23 @@ func (f Files) flushKeyed(ctx context.Context, o *outputs, rows datafile.Rows, s
 }
 
 // sortRows gives the surviving rows in key order, as positions among the selected.
-func (f Files) sortRows(rows datafile.Rows, sel []int32) ([]int32, error) {
+func (f Files) sortRows(rows *sources, sel []int32) ([]int32, error) {
 	keys := NewKeys(f.Schema)
 	cols := make([]arrow.Array, 0, 4)
-	n := rows.N
+	n, at := rows.n, place{}
 	if sel != nil {
-		n = len(sel)
+		n, at = len(sel), rows.locate(nil, sel)
 	}
 	for _, c := range f.Schema.KeyColumns() {
-		col := rows.Cols[c]
+		var col arrow.Array
+		var err error
 		if sel != nil {
-			var err error
-			if col, err = Take(col, sel); err != nil {
-				return nil, err
-			}
+			col, err = takeAt(nil, rows.column(c), at)
+		} else {
+			col, err = rows.whole(c)
+		}
+		if err != nil {
+			return nil, err
 		}
 		cols = append(cols, col)
 	}
@@ -101,9 +126,10 @@ func (f Files) sortRows(rows datafile.Rows, sel []int32) ([]int32, error) {
 }
 
 // takeRows copies rows, given as positions among the selected, with their sequence numbers and kinds.
-func takeRows(mem *arena, rows datafile.Rows, order, sel []int32, firstSeq int64) (datafile.Rows, error) {
+func takeRows(mem *arena, rows *sources, order, sel []int32, firstSeq int64) (datafile.Rows, error) {
 	mem.next()
-	out := datafile.Rows{N: len(order), Seq: slab[int64](mem, len(order)), Cols: make([]arrow.Array, len(rows.Cols))}
+	ncols := len(rows.batches[0].Cols)
+	out := datafile.Rows{N: len(order), Seq: slab[int64](mem, len(order)), Cols: make([]arrow.Array, ncols)}
 	idx := order
 	for i, r := range order {
 		out.Seq[i] = firstSeq + int64(r)
@@ -111,41 +137,41 @@ func takeRows(mem *arena, rows datafile.Rows, order, sel []int32, firstSeq int64
 	if sel != nil {
 		idx = takeSlice(mem, sel, order)
 	}
-	if rows.Kinds != nil {
-		out.Kinds = takeSlice(mem, rows.Kinds, idx)
-	} else {
-		out.Kinds = make([]int8, len(order)) // inserts
-	}
-	for c, col := range rows.Cols {
+	at := rows.locate(mem, idx)
+	out.Kinds = rows.kinds(mem, at)
+	for c := range ncols {
 		var err error
-		if out.Cols[c], err = take(mem, col, idx); err != nil {
+		if out.Cols[c], err = takeAt(mem, rows.column(c), at); err != nil {
 			return out, fmt.Errorf("column %d: %w", c, err)
 		}
 	}
 	return out, nil
 }
 
-func (f Files) flushAppend(ctx context.Context, o *outputs, rows datafile.Rows, sel []int32, firstSeq int64) error {
-	n := rows.N
-	if sel != nil {
-		n = len(sel)
-	}
+func (f Files) flushAppend(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64) error {
 	mem := newArena(2)
-	for at := 0; at < n; at += flushStep {
+	if sel == nil {
+		for _, b := range rows.batches {
+			for at := 0; at < b.N; at += flushStep {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := o.write(ctx, slice(b, at, min(b.N, at+flushStep))); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for at := 0; at < len(sel); at += flushStep {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		to := min(n, at+flushStep)
 		mem.next()
-		out := datafile.Rows{N: to - at, Cols: make([]arrow.Array, len(rows.Cols))}
-		for c, col := range rows.Cols {
+		p := rows.locate(mem, sel[at:min(len(sel), at+flushStep)])
+		out := datafile.Rows{N: len(p.row), Cols: make([]arrow.Array, len(rows.batches[0].Cols))}
+		for c := range out.Cols {
 			var err error
-			if sel != nil {
-				out.Cols[c], err = take(mem, col, sel[at:to])
-			} else {
-				out.Cols[c], err = Gather([]arrow.Array{col}, []Range{{0, int32(at), int32(to - at)}})
-			}
-			if err != nil {
+			if out.Cols[c], err = takeAt(mem, rows.column(c), p); err != nil {
 				return fmt.Errorf("column %d: %w", c, err)
 			}
 		}
@@ -158,6 +184,15 @@ func (f Files) flushAppend(ctx context.Context, o *outputs, rows datafile.Rows, 
 	}
 	o.number(firstSeq)
 	return nil
+}
+
+// slice is some rows of a batch of an append table, without copying.
+func slice(b datafile.Rows, from, to int) datafile.Rows {
+	out := datafile.Rows{N: to - from, Cols: make([]arrow.Array, len(b.Cols))}
+	for c, col := range b.Cols {
+		out.Cols[c] = array.NewSlice(col, int64(from), int64(to))
+	}
+	return out
 }
 
 // number gives the files of an append table their sequence numbers, which are in the manifest only.

@@ -83,7 +83,7 @@ func TestFlushAppend(t *testing.T) {
 	}
 	in := rowsOf(t, r, s, rows)
 	in.Seq, in.Kinds = nil, nil
-	made, err := b.files.Flush(t.Context(), b.part, in, nil, 100)
+	made, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{in}, nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestFlushAppend(t *testing.T) {
 		t.Errorf("%d rows come back", len(got))
 	}
 	sel := []int32{5, 3, 139_999}
-	made, err = b.files.Flush(t.Context(), b.part, in, sel, 7)
+	made, err = b.files.Flush(t.Context(), b.part, []datafile.Rows{in}, sel, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestFlushAppend(t *testing.T) {
 func TestFlushNothing(t *testing.T) {
 	b := newBucket(t, newRand(t), storage.NewMem(), newSchema(t, []string{"k"}, nil, "k BIGINT"))
 	empty := makeArray(t, b.s.Fields[0].Type, nil)
-	made, err := b.files.Flush(t.Context(), b.part, datafile.Rows{Cols: []arrow.Array{empty}}, nil, 0)
+	made, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{{Cols: []arrow.Array{empty}}}, nil, 0)
 	if err != nil || len(made) != 0 || len(objects(t, b.files.Store)) != 0 {
 		t.Errorf("no rows give %v, %v", made, err)
 	}
@@ -146,7 +146,7 @@ func TestFlushErrors(t *testing.T) {
 		{"selection", good, []int32{0, 2}, "row 2 is selected of 2"},
 	}
 	for _, c := range cases {
-		if _, err := b.files.Flush(t.Context(), b.part, c.rows, c.sel, 0); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{c.rows}, c.sel, 0); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
 	}
@@ -171,7 +171,7 @@ func TestFailedFlushLeavesNothing(t *testing.T) {
 				return nil
 			})
 			in := rowsOf(t, r, b.s, []row{{vals: []any{int64(1), "a"}}, {vals: []any{int64(2), "b"}}})
-			_, err := b.files.Flush(t.Context(), b.part, in, nil, 0)
+			_, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{in}, nil, 0)
 			if n.Load() < at {
 				if err != nil {
 					t.Fatal(err)
