@@ -141,6 +141,9 @@ func newCompressor(name string, level int) (compressor, error) {
 	return compressor{}, fmt.Errorf("data file writer: compression %q is not one of zstd, snappy, lz4, none", name)
 }
 
+// zstdWindow is how far back zstd looks: beyond the size of most pages, and no more, since an encoder keeps memory for it.
+const zstdWindow = 2 * pageBytes
+
 // zstdEncoders are pools of encoders by level: one keeps a megabyte of tables.
 var zstdEncoders sync.Map
 
@@ -161,7 +164,7 @@ func (c compressor) compress(dst, src []byte) ([]byte, error) {
 		if e == nil {
 			var err error
 			e, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(level),
-				zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true))
+				zstd.WithEncoderCRC(false), zstd.WithWindowSize(zstdWindow), zstd.WithZeroFrames(true), zstd.WithAllLitEntropyCompression(true))
 			if err != nil {
 				return nil, fmt.Errorf("zstd: %w", err)
 			}
