@@ -48,7 +48,7 @@ type Settings struct {
 	// same over restarts, and lets only one process write for the job at a time: a newer one fences an older one.
 	// Empty: a single-use writer (a batch) that keeps no progress.
 	Job string
-	// BufferBytes is the size of the write buffer that starts a flush between commits. Default 64 MiB.
+	// BufferBytes is the size of the write buffer that starts a flush between commits. Default 32 MiB.
 	BufferBytes int64
 	// Parallel is the number of goroutines that sort and encode at once in a flush. Default 2.
 	Parallel int
@@ -62,7 +62,7 @@ type Settings struct {
 
 func (s Settings) withDefaults() Settings {
 	if s.BufferBytes <= 0 {
-		s.BufferBytes = 64 << 20
+		s.BufferBytes = 32 << 20
 	}
 	if s.Parallel <= 0 {
 		s.Parallel = 2

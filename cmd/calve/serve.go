@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,6 +52,11 @@ the Iceberg REST catalog of the warehouse.`,
 			if err != nil {
 				return err
 			}
+			ctx, stop := context.WithCancel(cmd.Context())
+			defer stop()
+			tick := time.NewTicker(time.Second)
+			defer tick.Stop()
+			go steadyMemory(ctx, tick.C)
 			return s.Run(cmd.Context(), func(addr string) {
 				log.Info("listening", "url", "http://"+addr+"/", "iceberg_catalog", "http://"+addr+"/iceberg")
 			})

@@ -41,7 +41,7 @@ type Pipeline struct {
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
 	CommitInterval Duration `yaml:"commit-interval" doc:"Time between two snapshots: how long a row waits to be seen." default:"1s"`
-	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"64mb"`
+	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"32mb"`
 	Compaction     Workers  `yaml:"compaction" doc:"Background compaction of the table."`
 	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
 	ExpireEvery    Duration `yaml:"expire-every" doc:"Time between two removals of old snapshots; 0s for never." default:"1m"`
