@@ -3,7 +3,6 @@ package datafile
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -29,6 +28,7 @@ type dictionary struct {
 // column reads one Parquet column, row group after row group, into Arrow arrays.
 type column struct {
 	name string
+	at   int // among the leaves of the file
 	leaf leaf
 	dt   arrow.DataType
 	text bool
@@ -43,6 +43,13 @@ type column struct {
 	in     chunkReader
 	dict   dictionary
 	page   page
+
+	// For passing over rows.
+	start  int64 // the first row of the open row group
+	upTo   int64 // rows from there on are not wanted soon; 0: all are
+	places []pagePlace
+	placed bool // places were looked for
+	tail   *tailWindow
 
 	out builder
 }
@@ -142,15 +149,9 @@ func (c *column) end() arrow.Array {
 // nextPage loads the next data page, across row groups.
 func (c *column) nextPage() error {
 	for !c.opened || c.left == 0 {
-		if c.opened {
-			c.group++
+		if err := c.openGroup(); err != nil {
+			return err
 		}
-		if c.group >= len(c.chunks) {
-			return corruptf("the column ends before the file's last row: %w", io.ErrUnexpectedEOF)
-		}
-		c.opened, c.left = true, c.rows[c.group]
-		c.in.open(c.chunks[c.group])
-		c.dict.ready = false
 	}
 	for {
 		if c.in.left() == 0 {

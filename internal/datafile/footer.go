@@ -60,6 +60,7 @@ type chunk struct {
 	offset, size int64
 	values       int64
 	codec        int32
+	stats        chunkStats
 }
 
 // group is a row group. Chunks are those of the leaves, in order.
@@ -70,9 +71,11 @@ type group struct {
 
 // footer is what a reader needs of a Parquet file's metadata.
 type footer struct {
-	leaves []leaf
-	rows   int64
-	groups []group
+	leaves  []leaf
+	rows    int64
+	groups  []group
+	ordered []bool // of each leaf: its bounds are in the order of its type; shorter than leaves: not
+	tail    tailWindow
 }
 
 // find gives the index of a top-level leaf.
@@ -102,14 +105,21 @@ func readFooter(f storage.File) (*footer, error) {
 	if n > size-12 || n > maxFooter {
 		return nil, corruptf("the footer claims %d bytes in a file of %d", n, size)
 	}
-	if n+8 <= int64(len(tail)) {
-		return parseFooter(tail[int64(len(tail))-8-n:len(tail)-8], size)
+	buf := tail[:len(tail)-8]
+	if n <= int64(len(buf)) {
+		buf = buf[int64(len(buf))-n:]
+	} else {
+		buf = make([]byte, n)
+		if err := readAt(f, buf, size-8-n); err != nil {
+			return nil, err
+		}
 	}
-	buf := make([]byte, n)
-	if err := readAt(f, buf, size-8-n); err != nil {
+	out, err := parseFooter(buf, size)
+	if err != nil {
 		return nil, err
 	}
-	return parseFooter(buf, size)
+	out.tail = tailWindow{b: tail, at: size - int64(len(tail))}
+	return out, nil
 }
 
 // readAt reads exactly len(p) bytes.
@@ -137,6 +147,8 @@ func parseFooter(b []byte, size int64) (*footer, error) {
 			out.rows = t.int(typ)
 		case 4:
 			t.structs(typ, func() { out.group(t, size) })
+		case 7:
+			t.structs(typ, func() { out.ordered = append(out.ordered, readOrder(t)) })
 		default:
 			return false
 		}
@@ -305,11 +317,11 @@ func (f *footer) group(t *thriftReader, size int64) {
 }
 
 func readChunk(t *thriftReader, size int64) chunk {
-	var c chunk
+	c := chunk{stats: chunkStats{nulls: -1}}
 	data, dict := int64(-1), int64(-1)
 	t.fields(func(id int16, typ byte) bool {
 		if id != 3 {
-			return false
+			return c.stats.place(t, id, typ)
 		}
 		t.structure(typ, func(id int16, typ byte) bool {
 			switch id {
@@ -323,6 +335,8 @@ func readChunk(t *thriftReader, size int64) chunk {
 				data = t.int(typ)
 			case 11:
 				dict = t.int(typ)
+			case 12:
+				t.structure(typ, func(id int16, typ byte) bool { return c.stats.bound(t, id, typ) })
 			default:
 				return false
 			}

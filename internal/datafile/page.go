@@ -41,6 +41,7 @@ type chunkReader struct {
 	step int
 	pos  int64 // file offset of win[at]
 	end  int64
+	stop int64 // what lies behind is not fetched before it is needed
 	win  []byte
 	at   int
 }
@@ -48,6 +49,16 @@ type chunkReader struct {
 // open starts a chunk. The window is kept.
 func (c *chunkReader) open(k chunk) {
 	c.pos, c.end, c.win, c.at = k.offset, k.offset+k.size, c.win[:0], 0
+	c.stop = c.end
+}
+
+// seek goes to another place of the chunk, which lies ahead.
+func (c *chunkReader) seek(pos int64) {
+	if n := pos - c.pos; n <= int64(len(c.win)-c.at) {
+		c.skip(int(n))
+		return
+	}
+	c.pos, c.win, c.at = pos, c.win[:0], 0
 }
 
 // left is how many bytes of the chunk are not consumed.
@@ -58,7 +69,7 @@ func (c *chunkReader) left() int64 { return c.end - c.pos }
 func (c *chunkReader) peek(n int) ([]byte, error) {
 	n = int(min(int64(n), c.left()))
 	if have := len(c.win) - c.at; have < n {
-		total := int(min(max(int64(n), int64(c.step)), c.left()))
+		total := int(min(max(int64(n), min(int64(c.step), c.stop-c.pos)), c.left()))
 		if cap(c.win) < total+slack {
 			grown := make([]byte, total, total+slack)
 			copy(grown, c.win[c.at:])
@@ -83,13 +94,23 @@ func (c *chunkReader) skip(n int) {
 
 // page reads the next header and the page's bytes as stored: a view that is valid until the next call.
 func (c *chunkReader) page() (header, []byte, error) {
+	h, err := c.header()
+	if err != nil {
+		return h, nil, err
+	}
+	b, err := c.body(h)
+	return h, b, err
+}
+
+// header reads the next header. Then comes body, or seek over its h.packed bytes.
+func (c *chunkReader) header() (header, error) {
 	var h header
 	n, err := 0, error(nil)
 	// A header is some 30 bytes, more with statistics: the peek grows until one fits.
 	for size := 1 << 10; ; size *= 8 {
 		b, perr := c.peek(size)
 		if perr != nil {
-			return h, nil, perr
+			return h, perr
 		}
 		var short bool
 		if h, n, short, err = parseHeader(b); !short || int64(len(b)) == c.left() {
@@ -97,21 +118,26 @@ func (c *chunkReader) page() (header, []byte, error) {
 		}
 	}
 	if err != nil {
-		return h, nil, err
+		return h, err
 	}
 	c.skip(n)
 	if h.packed < 0 || int64(h.packed) > c.left() {
-		return h, nil, corruptf("page of %d bytes exceeds its column chunk", h.packed)
+		return h, corruptf("page of %d bytes exceeds its column chunk", h.packed)
 	}
+	return h, nil
+}
+
+// body reads the page of a header.
+func (c *chunkReader) body(h header) ([]byte, error) {
 	b, err := c.peek(int(h.packed))
 	if err != nil {
-		return h, nil, err
+		return nil, err
 	}
 	c.skip(int(h.packed))
 	if h.hasCRC && crc32.ChecksumIEEE(b) != uint32(h.crc) {
-		return h, nil, corruptf("page checksum does not match")
+		return nil, corruptf("page checksum does not match")
 	}
-	return h, b, nil
+	return b, nil
 }
 
 func parseHeader(b []byte) (h header, n int, short bool, err error) {

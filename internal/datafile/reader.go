@@ -1,6 +1,7 @@
 package datafile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -31,6 +32,13 @@ type ReadSpec struct {
 	BatchRows int
 	// ReadAhead is how many bytes of a column are fetched at once; 0 is 1 MiB. More helps where a request is slow.
 	ReadAhead int
+	// Prune, when not nil, leaves out rows by the statistics of the file.
+	Prune *Prune
+	// Keep, when not nil, is asked about every batch when its first Early columns are read: they are in Rows.Cols, the
+	// others are nil. If it reports false the rows are left out and their other columns are not decoded.
+	Keep func(Rows) (bool, error)
+	// Early is the number of columns, the first of Cols, that Keep looks at.
+	Early int
 }
 
 // Reader reads one file from front to back. It is for one goroutine.
@@ -43,6 +51,11 @@ type Reader struct {
 	foot  *footer
 	batch int
 	left  int64
+	row   int64 // the next row of the file
+	// ranges are the rows still to be read, when not all; the first is the current one.
+	ranges []rowRange
+	keep   func(Rows) (bool, error)
+	early  int
 
 	cols      []outColumn
 	seq, kind *column
@@ -54,8 +67,10 @@ type outColumn struct {
 	col  *column // nil: the file does not have it
 	cast caster  // nil: the types agree
 	dt   arrow.DataType
-	held arrow.Array // rows that did not fit the last batch
-	null arrow.Array // a batch of nulls
+	held arrow.Array // rows that did not fit the last batch, as the file has them
+	// ready are rows of an early column that did not fit the last batch.
+	ready arrow.Array
+	null  arrow.Array // a batch of nulls
 }
 
 // Open reads the footer and prepares the columns. The file must stay open until the Reader is done; name is for
@@ -72,6 +87,9 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 		return nil, err
 	}
 	r := &Reader{f: f, name: name, foot: foot, left: foot.rows, batch: want.BatchRows}
+	if want.Keep != nil && want.Early > 0 {
+		r.keep, r.early = want.Keep, min(want.Early, len(want.Cols))
+	}
 	if r.batch <= 0 {
 		r.batch = defaultBatchRows
 	}
@@ -94,7 +112,10 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 		}
 		r.cols = append(r.cols, c)
 	}
-	return r, nil
+	if want.Prune != nil {
+		err = r.prune(fileSchema, want, step)
+	}
+	return r, err
 }
 
 // system finds a column that every key-value file has.
@@ -141,6 +162,7 @@ func (r *Reader) physical(i int, t schema.Type, step int) (*column, error) {
 		return nil, err
 	}
 	c.in = chunkReader{f: r.f, step: step}
+	c.at, c.tail = i, &r.foot.tail
 	for _, g := range r.foot.groups {
 		c.chunks = append(c.chunks, g.chunks[i])
 		c.rows = append(c.rows, g.rows)
@@ -164,51 +186,116 @@ func (r *Reader) Next() (Rows, error) {
 	if r.err != nil {
 		return Rows{}, r.err
 	}
-	if r.left == 0 {
-		r.err = io.EOF
-		return Rows{}, io.EOF
+	for {
+		if r.left == 0 {
+			r.err = io.EOF
+			return Rows{}, io.EOF
+		}
+		rows, kept, err := r.next()
+		if err != nil {
+			r.err = fmt.Errorf("data file %s: %w", r.name, err)
+			return Rows{}, r.err
+		}
+		r.left -= int64(rows.N)
+		r.row += int64(rows.N)
+		if kept {
+			return rows, nil
+		}
 	}
-	rows, err := r.next()
-	if err != nil {
-		r.err = fmt.Errorf("data file %s: %w", r.name, err)
-		return Rows{}, r.err
-	}
-	r.left -= int64(rows.N)
-	return rows, nil
 }
 
-func (r *Reader) next() (_ Rows, err error) {
+// next reads a batch, or finds that it is not to be kept.
+func (r *Reader) next() (out Rows, kept bool, err error) {
 	defer recovered(&err, ErrCorrupt)
 	n := int(min(int64(r.batch), r.left))
+	if r.ranges != nil {
+		if err := r.advance(); err != nil {
+			return Rows{}, false, err
+		}
+		n = int(min(int64(n), r.ranges[0].to-r.row))
+	}
+	out = Rows{Cols: make([]arrow.Array, len(r.cols)), First: r.row}
+	early := 0
+	if r.keep != nil {
+		early = r.early
+		if n, err = r.readEarly(&out, n); err != nil {
+			return Rows{}, false, err
+		}
+		out.N = n
+		if kept, err = r.keep(out); err != nil || !kept {
+			r.settle(&out)
+			return out, false, errors.Join(err, r.drop(early, n))
+		}
+	}
+	if out.N, err = r.read(&out, early, len(r.cols), n); err != nil {
+		return Rows{}, false, err
+	}
+	r.settle(&out)
+	if r.seq != nil {
+		return out, true, r.readSystem(&out, out.N)
+	}
+	return out, true, nil
+}
+
+// readEarly reads the early columns of a batch. Later columns may end the batch before them: then they have rows ready
+// for the next.
+func (r *Reader) readEarly(out *Rows, n int) (int, error) {
+	if ready := r.cols[0].ready; ready != nil {
+		n = min(n, ready.Len())
+		for i := range r.early {
+			out.Cols[i] = array.NewSlice(r.cols[i].ready, 0, int64(n))
+		}
+		return n, nil
+	}
+	n, err := r.read(out, 0, r.early, n)
+	for i := range r.early {
+		r.cols[i].ready = out.Cols[i]
+	}
+	return n, err
+}
+
+// settle takes the rows of the batch from the early columns.
+func (r *Reader) settle(out *Rows) {
+	if r.keep == nil {
+		return
+	}
+	n := int64(out.N)
+	for i := range r.early {
+		c := &r.cols[i]
+		out.Cols[i] = array.NewSlice(c.ready, 0, n)
+		if c.ready = array.NewSlice(c.ready, n, int64(c.ready.Len())); c.ready.Len() == 0 {
+			c.ready = nil
+		}
+	}
+}
+
+// read reads some columns of a batch of n rows, or fewer: the number is given.
+func (r *Reader) read(out *Rows, from, to, n int) (int, error) {
 	for i := range r.cols {
-		if h := r.cols[i].held; h != nil {
+		if h := r.cols[i].held; h != nil && i >= from {
 			n = min(n, h.Len())
 		}
 	}
-	out := Rows{Cols: make([]arrow.Array, len(r.cols))}
+	var err error
 	// Text columns first: they may end the batch early.
-	for i := range r.cols {
+	for i := from; i < to; i++ {
 		c := &r.cols[i]
 		if c.col == nil || !c.col.text {
 			continue
 		}
 		if out.Cols[i] = c.held; c.held == nil {
 			if out.Cols[i], err = c.col.next(n); err != nil {
-				return Rows{}, err
+				return 0, err
 			}
 		}
 		n = min(n, out.Cols[i].Len())
 	}
-	for i := range r.cols {
+	for i := from; i < to; i++ {
 		if err := r.cols[i].fill(&out.Cols[i], n); err != nil {
-			return Rows{}, err
+			return 0, err
 		}
 	}
-	out.N = n
-	if r.seq != nil {
-		return out, r.readSystem(&out, n)
-	}
-	return out, nil
+	return n, nil
 }
 
 // readSystem reads sequence numbers and kinds of the batch.

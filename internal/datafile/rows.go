@@ -15,6 +15,7 @@
 //	reader.go     Reader: projection by field id, batches
 //	column.go     one column: pages → Arrow array; text.go, convert.go, cast.go  its values
 //	page.go       pages; rle.go, delta.go  their encodings; codec.go  compression
+//	prune.go      which rows are read at all; pageindex.go  the statistics that say so; skip.go  passing over the others
 //	footer.go     metadata; thrift.go  what it is written in
 package datafile
 
@@ -27,6 +28,7 @@ import "github.com/apache/arrow-go/v18/arrow"
 // caller's back.
 type Rows struct {
 	N     int
+	First int64   // from a Reader: the number of the first row in its file; the others follow without a gap
 	Seq   []int64 // nil for append files
 	Kinds []int8  // nil for append files: `_VALUE_KIND` in Paimon's byte values
 	Cols  []arrow.Array
