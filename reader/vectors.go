@@ -86,8 +86,7 @@ func (r *Reader) readVector(ctx context.Context, at vectorAt) (_ *indexfile.Vect
 	return v, nil
 }
 
-// rowFile reads the rows of one data file that its deletion vector leaves. The position of a row counts all rows of the
-// file, so nothing below may leave rows out.
+// rowFile reads the rows of one data file that its deletion vector leaves.
 type rowFile struct {
 	*datafile.Reader
 	deleted *indexfile.Cursor // nil: no vector
@@ -120,13 +119,13 @@ func (f *rowFile) Next() (datafile.Rows, error) {
 	}
 	for {
 		rows, err := f.Reader.Next()
-		if err == io.EOF && f.deleted.Left() {
+		if err == io.EOF && f.deleted.Beyond(f.NumRows()) {
 			err = &manifest.CorruptError{Name: f.name, Reason: fmt.Sprintf("a deletion vector goes beyond the %d rows of its file", f.NumRows())}
 		}
 		if err != nil {
 			return rows, err
 		}
-		if f.spans, err = f.deleted.Live(f.spans[:0], rows.N); err != nil {
+		if f.spans, err = f.deleted.Live(f.spans[:0], rows.First, rows.N); err != nil {
 			return datafile.Rows{}, &manifest.CorruptError{Name: f.name, Reason: "not a usable deletion vector", Err: err}
 		}
 		if rows, err = keepSpans(rows, f.spans); err != nil || rows.N > 0 {

@@ -146,16 +146,16 @@ type Cursor struct {
 	it    roaring.ManyIntIterable
 	buf   []uint32
 	rest  []uint32 // of buf, not yet used
-	next  int64    // next deleted position; -1: none left
-	row   int64    // first row that was not asked for yet
+	next  int64    // next deleted position; -1: none left, or not begun
 	begun bool
 }
 
 // Cursor begins at row 0.
 func (v *Vector) Cursor() *Cursor { return &Cursor{v: v, next: -1, buf: make([]uint32, 256)} }
 
-// Live gives the rows alive among the next n rows, as spans relative to the first of them, appended to dst.
-func (c *Cursor) Live(dst []Span, n int) (_ []Span, err error) {
+// Live gives the rows alive among the n rows from first on, as spans relative to first, appended to dst. Calls go forward:
+// first is not below the end of the rows that were asked for before.
+func (c *Cursor) Live(dst []Span, first int64, n int) (_ []Span, err error) {
 	defer recovered(&err)
 	if !c.begun {
 		c.begun = true
@@ -163,14 +163,19 @@ func (c *Cursor) Live(dst []Span, n int) (_ []Span, err error) {
 			return dst, err
 		}
 	}
-	at, end := c.row, c.row+int64(n)
+	for c.next >= 0 && c.next < first {
+		if err := c.advance(); err != nil {
+			return dst, err
+		}
+	}
+	at, end := first, first+int64(n)
 	for at < end {
 		stop := end
 		if c.next >= 0 && c.next < end {
 			stop = c.next
 		}
 		if stop > at {
-			dst = append(dst, Span{Start: int32(at - c.row), N: int32(stop - at)})
+			dst = append(dst, Span{Start: int32(at - first), N: int32(stop - at)})
 		}
 		at = stop
 		if stop < end { // a deleted row
@@ -180,12 +185,12 @@ func (c *Cursor) Live(dst []Span, n int) (_ []Span, err error) {
 			}
 		}
 	}
-	c.row = end
 	return dst, nil
 }
 
-// Left reports whether positions are left behind the rows that were asked for: then the vector belongs to a longer file.
-func (c *Cursor) Left() bool { return c.next >= 0 }
+// Beyond reports whether the next position lies beyond a file of so many rows: then the vector belongs to a longer one.
+// It is to be asked after the last row.
+func (c *Cursor) Beyond(rows int64) bool { return c.next >= rows }
 
 // advance finds the next deleted position. Positions of a sound vector ascend.
 func (c *Cursor) advance() error {
