@@ -266,6 +266,9 @@ func (h *head) indexAfter(d *doubtful, c *change) *index {
 
 // prepare checks a commit and gives its files names.
 func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
+	if err := t.mainOnly(); err != nil {
+		return nil, err
+	}
 	if c.Kind != Append && c.Kind != Compact && c.Kind != Overwrite {
 		return nil, fmt.Errorf("kind %q cannot be committed", c.Kind)
 	}

@@ -52,6 +52,9 @@ func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expi
 		return Expired{}, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
 	}
 	defer release(t.expiry)
+	if err := t.mainOnly(); err != nil {
+		return Expired{}, err
+	}
 	done, err := t.expire(ctx, keep, now)
 	if err != nil {
 		return done, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)

@@ -33,8 +33,9 @@ type Env struct {
 // between reads no metadata. What it remembers is bounded by the number of manifests, and once something was
 // compacted by the number of live files (see index).
 type Table struct {
-	store storage.Store
-	env   Env
+	store  storage.Store
+	env    Env
+	branch string // "": main
 
 	// Held by Commit and by Expire. Channels, so that waiting ends with the context.
 	commits, expiry chan struct{}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -42,7 +43,20 @@ type Reader struct {
 
 // Open makes a reader of the table in the store's root. Nothing is read yet.
 func Open(store storage.Store, env Env) *Reader {
-	return &Reader{store: store, env: env, meta: manifest.Open(store, manifest.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: env.Log})}
+	return &Reader{store: store, env: env, meta: manifest.Open(store, env.manifest())}
+}
+
+// OpenBranch makes a reader of a branch of the table in the store's root. Nothing is read yet.
+func OpenBranch(store storage.Store, branch string, env Env) (*Reader, error) {
+	meta, err := manifest.OpenBranch(store, branch, env.manifest())
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{store: meta.Store(), env: env, meta: meta}, nil
+}
+
+func (e Env) manifest() manifest.Env {
+	return manifest.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log}
 }
 
 // Meta gives access to the table's metadata.
@@ -59,6 +73,12 @@ func (r *Reader) view(ctx context.Context, schemaID int64) (*view, error) {
 	s, err := r.meta.Schema(ctx, schemaID)
 	if err != nil {
 		return nil, err
+	}
+	if b, ok := s.Options["branch"]; ok && b == r.meta.Branch() { // what was opened is what the option asks for
+		own := *s
+		own.Options = maps.Clone(s.Options)
+		delete(own.Options, "branch")
+		s = &own
 	}
 	if err := s.CheckReadable(); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.store.URL(""), err)

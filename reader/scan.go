@@ -244,8 +244,13 @@ func (r *Reader) ReadSplit(ctx context.Context, s Split, columns []string) iter.
 // readSplit gives the rows of a split to f, batch by batch.
 func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arrow.RecordBatch) error) error {
 	sc := s.view.arrowSchema(cols)
+	return r.readRows(ctx, s, cols, func(rows datafile.Rows) error { return f(batch(sc, rows)) })
+}
+
+// readRows is readSplit with the kinds of the rows; there may be more columns than asked for, behind those.
+func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(datafile.Rows) error) error {
 	if s.view.keys == nil {
-		return r.readPlain(ctx, s, cols, sc, f)
+		return r.readPlain(ctx, s, cols, f)
 	}
 	// The merge needs the key columns; those not asked for go behind the others and are cut off again by batch.
 	all := slices.Clone(cols)
@@ -269,7 +274,7 @@ func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arr
 			return m.Close()
 		}
 		if err == nil && rows.N > 0 {
-			err = f(batch(sc, rows))
+			err = f(rows)
 		}
 		if err != nil {
 			return errors.Join(err, m.Close())
@@ -277,7 +282,7 @@ func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arr
 	}
 }
 
-func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, sc *arrow.Schema, f func(arrow.RecordBatch) error) error {
+func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, f func(datafile.Rows) error) error {
 	for _, run := range s.Runs {
 		for i := range run.Files {
 			rd, err := r.openRows(ctx, s.view, s.Part.Dir, &run.Files[i], cols, s.dead)
@@ -286,7 +291,7 @@ func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, sc *arrow.
 			}
 			var failed error
 			err = drain(rd, func(rows datafile.Rows) bool {
-				failed = f(batch(sc, rows))
+				failed = f(rows)
 				return failed == nil
 			})
 			if failed != nil {

@@ -83,7 +83,8 @@ type Changes struct {
 // names and the data files those name; never a listing, never the table. Snapshots that change no rows (compactions)
 // yield only their closing item.
 //
-// OVERWRITE snapshots yield only their closing item too, as in Paimon's streaming reads: what they replace is not told.
+// OVERWRITE snapshots yield only their closing item too, as in Paimon's streaming reads: what they replace is not told,
+// unless the table has the option streaming-read-overwrite.
 //
 // The sequence ends at the newest snapshot, or with Follow when ctx ends (no error then). When the next snapshot has
 // been expired the error matches manifest.ErrSnapshotExpired.
@@ -243,6 +244,9 @@ func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec Tail
 	if err != nil {
 		return err
 	}
+	if snap.CommitKind == manifest.Overwrite && v.opts.StreamingReadOverwrite {
+		return r.deliverOverwrite(ctx, v, snap, cols, base, yield)
+	}
 	entries, err := r.changeFiles(ctx, v, snap)
 	if err != nil {
 		return err
@@ -269,6 +273,72 @@ func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec Tail
 		}
 	}
 	return nil
+}
+
+// deliverOverwrite tells what an OVERWRITE snapshot replaced: the rows it removed, taken back, then those it added. Of a
+// table without key only these are told (`FollowUpScanner.getOverwriteChangesPlan`).
+func (r *Reader) deliverOverwrite(ctx context.Context, v *view, snap *manifest.Snapshot, cols []int, base Changes, yield func(Changes, error) bool) error {
+	entries, err := r.meta.Delta(ctx, snap)
+	if err != nil {
+		return err
+	}
+	merged := *v
+	merged.opts.DeletionVectors = false // merging all versions needs no vectors
+	for _, kind := range []manifest.EntryKind{manifest.Remove, manifest.Add} {
+		if kind == manifest.Remove && v.keys == nil {
+			continue
+		}
+		var some []manifest.Entry
+		for i := range entries {
+			if entries[i].Kind == kind {
+				some = append(some, entries[i])
+			}
+		}
+		splits, err := merged.splits(snap, some)
+		if err != nil {
+			return err
+		}
+		for i := range splits {
+			base.Bucket = splits[i].Part.Dir
+			if err := r.tellRows(ctx, &splits[i], cols, kind == manifest.Remove, base, yield); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tellRows tells the rows of a split, taken back if reversed.
+func (r *Reader) tellRows(ctx context.Context, s *Split, cols []int, reversed bool, base Changes, yield func(Changes, error) bool) error {
+	sc := s.view.arrowSchema(cols)
+	return r.readRows(ctx, s, cols, func(rows datafile.Rows) error {
+		c := base
+		c.Rec, c.RowKinds = batch(sc, rows), rowKinds(rows.Kinds)
+		if reversed {
+			c.RowKinds = reverse(c.RowKinds, rows.N)
+		}
+		if !yield(c, nil) {
+			return errEnd
+		}
+		return nil
+	})
+}
+
+// reverse turns inserts into deletes and rows after an update into rows before one, and the other way round; nil are n
+// inserts.
+func reverse(kinds []schema.RowKind, n int) []schema.RowKind {
+	out := make([]schema.RowKind, n)
+	for i := range out {
+		kind := schema.Insert
+		if kinds != nil {
+			kind = kinds[i]
+		}
+		out[i] = [...]schema.RowKind{
+			schema.Insert: schema.Delete, schema.UpdateBefore: schema.UpdateAfter,
+			schema.UpdateAfter: schema.UpdateBefore, schema.Delete: schema.Insert,
+		}[kind]
+	}
+	return out
 }
 
 // drain gives all rows of a file to f; it ends with errEnd when f says stop.

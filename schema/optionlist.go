@@ -87,7 +87,7 @@ var optionGroups = []optionGroup{
 
 	// What else is written.
 	refusesWriting("deletion-vectors.enabled", isFalse, "calve reads deletion vectors but writes none"),
-	honours("by readers", "deletion-vectors.merge-on-read", "index-file-in-data-file-dir"),
+	honours("by readers", "deletion-vectors.merge-on-read", "index-file-in-data-file-dir", "streaming-read-overwrite"),
 	refusesAll("postpone.merge-on-read", isFalse, "calve does not merge postponed rows while it reads"),
 	ignores("says something to tables with `deletion-vectors.enabled` only", "deletion-vectors.bitmap64",
 		"deletion-vector.index-file.target-size"),
@@ -176,7 +176,7 @@ var optionGroups = []optionGroup{
 		"scan.timestamp", "scan.timestamp-millis", "scan.watermark", "scan.file-creation-time-millis",
 		"scan.creation-time-millis", "scan.snapshot-id", "scan.tag-name", "scan.version", "scan.bounded.watermark",
 		"incremental-between", "incremental-between-scan-mode", "incremental-between-timestamp", "incremental-to-auto-tag",
-		"incremental-between-tag-to-snapshot", "incremental-*", "streaming-read-overwrite",
+		"incremental-between-tag-to-snapshot", "incremental-*",
 		"streaming-read-append-overwrite", "streaming.read.snapshot.delay", "stream-scan-mode", "batch-scan-mode",
 		"consumer-id", "consumer.expiration-time", "consumer.mode", "consumer.ignore-progress",
 		"consumer.changelog-only", "consumer.*", "table-read.sequence-number.enabled",

@@ -142,6 +142,8 @@ func (a *app) table(ctx context.Context, name string, how access) (storage.Store
 
 // reader opens a table for reading, and says so clearly when it is not there.
 func (a *app) reader(ctx context.Context, name string) (*reader.Reader, error) {
+	full := name
+	name, branch := config.CutBranch(full)
 	st, err := a.table(ctx, name, reads)
 	if err != nil {
 		return nil, err
@@ -151,10 +153,32 @@ func (a *app) reader(ctx context.Context, name string) (*reader.Reader, error) {
 		return nil, err
 	}
 	r := reader.Open(st, readerEnv(log))
+	if branch != "" {
+		return branchReader(ctx, r, st, full, branch, readerEnv(log))
+	}
 	if _, err := r.Meta().LatestSchema(ctx); err != nil {
 		return nil, noTable(name, st, err)
 	}
 	return r, nil
+}
+
+// branchReader opens a branch of the table that r reads.
+func branchReader(ctx context.Context, r *reader.Reader, st storage.Store, name, branch string, env reader.Env) (*reader.Reader, error) {
+	b, err := reader.OpenBranch(st, branch, env)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.Meta().LatestSchema(ctx); !errors.Is(err, manifest.ErrNoTable) {
+		return b, err
+	}
+	names, err := r.Meta().Branches(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no %s: the table is not there or has no branches", name)
+	}
+	return nil, fmt.Errorf("no %s; the table has the branches main, %s", name, strings.Join(names, ", "))
 }
 
 // noTable turns the error of a table that is not there into one for people. The warehouse is named by the store's URL,

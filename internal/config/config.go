@@ -102,10 +102,23 @@ func TablePath(name string) (string, error) {
 	if !ok {
 		db, table = "default", name
 	}
+	if strings.Contains(table, "$") {
+		return "", fmt.Errorf("table name %q: a name with $ is a system table or a branch; calve reads branches, as database.table$branch_NAME, in the commands that read", name)
+	}
 	if db == "" || table == "" || strings.ContainsAny(name, "/\\") || strings.Contains(table, ".") {
 		return "", fmt.Errorf("table name %q: use database.table", name)
 	}
 	return db + ".db/" + table, nil
+}
+
+// CutBranch takes the branch off a name such as database.table$branch_NAME, as Paimon's catalogs have it
+// (`catalog.Identifier`); "" for a name without one.
+func CutBranch(name string) (table, branch string) {
+	table, branch, ok := strings.Cut(name, "$branch_")
+	if !ok || branch == "" {
+		return name, ""
+	}
+	return table, branch
 }
 
 // Load reads and checks a file.

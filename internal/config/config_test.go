@@ -85,10 +85,18 @@ func TestLeftOut(t *testing.T) {
 }
 
 func TestTablePath(t *testing.T) {
-	for name, want := range map[string]string{"shop.orders": "shop.db/orders", "orders": "default.db/orders", "a.b.c": "", ".x": "", "x.": "", "": "", "a/b": "", `a\b`: "", "..": "", "x..": ""} {
+	for name, want := range map[string]string{"shop.orders": "shop.db/orders", "orders": "default.db/orders", "a.b.c": "", ".x": "", "x.": "", "": "", "a/b": "", `a\b`: "", "..": "", "x..": "", "a.b$branch_c": ""} {
 		got, err := TablePath(name)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestCutBranch(t *testing.T) {
+	for name, want := range map[string][2]string{"a.b": {"a.b", ""}, "a.b$branch_c": {"a.b", "c"}, "b$branch_c.d": {"b", "c.d"}, "a.b$branch_": {"a.b$branch_", ""}, "a.b$snapshots": {"a.b$snapshots", ""}} {
+		if table, branch := CutBranch(name); table != want[0] || branch != want[1] {
+			t.Errorf("%q: %q %q", name, table, branch)
 		}
 	}
 }
