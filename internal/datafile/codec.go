@@ -46,7 +46,7 @@ func plausible(codec int32, compressed, n int) bool {
 	switch codec {
 	case codecSnappy:
 		return n <= 64*compressed+64
-	case codecLZ4Raw:
+	case codecLZ4Raw, codecLZ4:
 		return n <= 256*compressed+64
 	}
 	return n <= 16<<20+(1<<15)*compressed
@@ -73,6 +73,8 @@ func decompress(codec int32, buf, src []byte, n int) ([]byte, error) {
 		got, err = unsnappy(buf[:cap(buf)-slack], src, n)
 	case codecLZ4Raw:
 		got, err = lz4.UncompressBlock(src, buf[:n])
+	case codecLZ4:
+		got, err = unlz4Hadoop(buf[:n], src)
 	case codecGzip:
 		got, err = gunzip(buf[:n], src)
 	default:
