@@ -277,10 +277,11 @@ func decodeZstd(stored []byte, limit int64) ([]byte, error) {
 		switch {
 		case err == nil:
 			return raw, nil
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return nil, err
-		case size >= limit:
+		case size < limit: // the decoder has several errors for a buffer that is too small, not all of them exported
+		case errors.Is(err, zstd.ErrDecoderSizeExceeded):
 			return nil, fmt.Errorf("zstandard block of %d bytes holds more than %d: %w", len(stored), limit, err)
+		default:
+			return nil, err
 		}
 		size = min(limit, size*4)
 	}
