@@ -4,10 +4,11 @@
 //
 // # How it works
 //
-// The suite is a black box: it drives the calve binary by its command line and never imports calve's
-// packages, so that a mistake in them cannot hide itself here. A [Case] is a table, the changes put into it
-// step by step, and nothing else; a model (a map by key) says what each step must leave behind. A [Judge]
-// is one peer: it reads what calve wrote and compares. The result is one table, case × judge.
+// The suite is a black box: it drives the calve binary by its command line and (but for random histories,
+// see below) does not import calve's packages, so that a mistake in them cannot hide itself here. A [Case] is
+// a table, the changes put into it step by step, and nothing else; a model (a map by key) says what each step
+// must leave behind. A [Judge] is one peer: it reads what calve wrote and compares. The result is one table,
+// case × judge.
 // Scenarios that are no plain table (golden tables, kills) fill rows of the same table.
 //
 // Peers are fetched once into .cache/peers by their ordinary clients, started on free loopback ports and
@@ -16,6 +17,19 @@
 //   - To add a case: one file case_NAME.go with a call of [RegisterCase].
 //   - To add a peer: one file peer_NAME.go with a call of [RegisterJudge]; if it is a program of its own,
 //     a reader under peers/ that speaks the line protocol of peers/python/worker.py.
+//
+// # Random histories
+//
+// The differential tester (differ_*.go) makes random tables and random histories from a seed and takes them through
+// calve and Paimon Java, one committer at a time. After every step the rows, the change stream and older snapshots and
+// tags must be the same to both readers and to a model, whoever wrote last. History i of a run has the seed SEED + i,
+// so each can be repeated alone; one that disagrees is shrunk and printed as a script. The closing line tells how many
+// histories had each feature: what is not named there was not tried. Only this part calls calve's packages
+// (differ_calve.go), because a process for each of some ten thousand calls would take longer than the work.
+//
+//		make interop ARGS="-run differential/paimon-java -seed 4711 -histories 1"
+//
+//	  - To add a feature: a line in differ_dimensions.go, or a step in differ_generate.go.
 //
 // # The normal form
 //

@@ -26,7 +26,9 @@ type Lab struct {
 	Data    string // warehouses of this run
 	Binary  string // calve itself
 	Seed    uint64
-	Log     func(format string, args ...any)
+	// Histories is the number of random histories of the differential tester.
+	Histories int
+	Log       func(format string, args ...any)
 
 	lock      *os.File // held while the run goes on
 	mu        sync.Mutex

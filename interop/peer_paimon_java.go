@@ -20,6 +20,7 @@ func init() {
 type paimonJava struct {
 	paimonWorker
 	started once[struct{}]
+	launch  func(name string, flags ...string) (*Worker, error) // starts one more process; set by Start
 }
 
 func (*paimonJava) Name() string         { return "paimon-java" }
@@ -32,10 +33,13 @@ func (p *paimonJava) Start(ctx context.Context, l *Lab) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		p.Worker, err = l.StartWorker("paimon-java", func() *exec.Cmd {
-			return exec.Command("java", "-Xmx1g", "-Duser.timezone=UTC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-				"-cp", classes+":"+filepath.Join(jars, "*"), "calve.peer.PaimonPeer", l.Scratch)
-		})
+		p.launch = func(name string, flags ...string) (*Worker, error) {
+			return l.StartWorker(name, func() *exec.Cmd {
+				return exec.Command("java", append(flags, "-Duser.timezone=UTC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+					"-cp", classes+":"+filepath.Join(jars, "*"), "calve.peer.PaimonPeer", l.Scratch)...)
+			})
+		}
+		p.Worker, err = p.launch("paimon-java", "-Xmx1g")
 		return struct{}{}, err
 	})
 	return err

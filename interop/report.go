@@ -28,6 +28,15 @@ type Report struct {
 	Log     func(format string, args ...any)
 	mu      sync.Mutex
 	results []Result
+	notes   []string
+}
+
+// Note keeps a line that is printed below the table.
+func (r *Report) Note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+	r.Log(format, args...)
 }
 
 // Check runs one check if the filter wants it and keeps its result.
@@ -113,6 +122,9 @@ func (r *Report) Print(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	r.grid(w, peers, cases)
+	for _, n := range r.notes {
+		fmt.Fprintf(w, "\n%s\n", n)
+	}
 	passed, failed, skipped := r.Count()
 	fmt.Fprintf(w, "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 }

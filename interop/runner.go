@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +37,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root := flags.String("root", ".", "the repository")
 	binary := flags.String("calve", "", "judge this binary instead of building one")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "seed of everything random")
+	histories := flags.Int("histories", 200, "histories of the differential tester; history i has the seed SEED + i")
 	limit := flags.Duration("limit", 40*time.Minute, "time for the whole run")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -55,7 +57,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
-	if err := runAll(ctx, *root, *binary, *seed, report, log); err != nil {
+	if err := runAll(ctx, *root, *binary, *seed, *histories, report, log); err != nil {
 		fmt.Fprintln(stderr, "interop:", err)
 		report.add(Result{Case: "suite", Peer: "calve", Status: "fail", Detail: err.Error()})
 	}
@@ -85,7 +87,7 @@ func logger(w io.Writer) func(string, ...any) {
 	}
 }
 
-func runAll(ctx context.Context, root, binary string, seed uint64, report *Report, log func(string, ...any)) (err error) {
+func runAll(ctx context.Context, root, binary string, seed uint64, histories int, report *Report, log func(string, ...any)) (err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return err
@@ -95,6 +97,7 @@ func runAll(ctx context.Context, root, binary string, seed uint64, report *Repor
 	if err != nil {
 		return err
 	}
+	l.Histories = histories
 	defer func() {
 		if stopped := l.Close(); err == nil {
 			err = stopped
@@ -103,8 +106,9 @@ func runAll(ctx context.Context, root, binary string, seed uint64, report *Repor
 	if err := l.BuildCalve(ctx, binary); err != nil {
 		return fmt.Errorf("build calve: %w", err)
 	}
+	anyCase := slices.ContainsFunc(cases, func(c *Case) bool { return report.Filter.WantsCase(c.Name) })
 	for _, j := range judges { // fetch and start while the first cases are played; the first check waits for its own
-		if report.Filter.WantsPeer(j.Name()) {
+		if anyCase && report.Filter.WantsPeer(j.Name()) {
 			go func() { _ = j.ready(ctx, l) }() // the error is kept for the first check
 		}
 	}

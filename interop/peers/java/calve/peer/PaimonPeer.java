@@ -56,6 +56,7 @@ public final class PaimonPeer {
         handlers.put("files", PaimonPeer::files);
         handlers.put("write", PaimonPeer::write);
         handlers.put("compact", PaimonPeer::compact);
+        Histories.register(handlers, scratch);
         Worker.serve(handlers);
     }
 

@@ -1,0 +1,211 @@
+//go:build interop
+
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/google/uuid"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// calveSide is calve's part of the differential tester: its packages in this process, because a history has dozens of
+// calls and a process for each would cost more than the work. Rows go in and out by the JSON of `calve put` and
+// `calve scan`.
+type calveSide struct {
+	history *History
+	store   storage.Store
+	env     engine.Env
+	reader  *reader.Reader
+	open    *engine.Table // between steps only with History.Keep
+}
+
+func newCalveSide(h *History, folder string) (*calveSide, error) {
+	store, err := storage.NewLocal(folder)
+	if err != nil {
+		return nil, err
+	}
+	env := engine.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.DiscardHandler)}
+	return &calveSide{history: h, store: store, env: env, reader: reader.Open(store, reader.Env(env))}, nil
+}
+
+func (c *calveSide) create(ctx context.Context) error {
+	h := c.history
+	spec := schema.Spec{PrimaryKeys: h.Key, PartitionKeys: h.Partition, Options: h.Options, TimeMillis: c.env.Now().UnixMilli()}
+	for _, col := range h.Columns {
+		t, err := schema.ParseType(col.Type)
+		if err != nil {
+			return err
+		}
+		spec.Columns = append(spec.Columns, schema.Column{Name: col.Name, Type: t})
+	}
+	s, err := schema.New(spec)
+	if err != nil {
+		return err
+	}
+	return engine.Create(ctx, c.store, s)
+}
+
+// step does what the step says; snapshots that it makes are on storage when it returns.
+func (c *calveSide) step(ctx context.Context, s *HistoryStep) (err error) {
+	if s.Do == doExpire {
+		return c.expire(ctx)
+	}
+	if c.open == nil {
+		set := engine.Settings{Job: c.history.Job, BufferBytes: c.history.Buffer}
+		if c.open, err = engine.Open(ctx, c.store, set, c.env); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		if err != nil || !c.history.Keep {
+			err = errors.Join(err, c.close(ctx))
+		}
+	}()
+	switch s.Do {
+	case doWrite:
+		return c.write(ctx, s.Changes)
+	case doCompact, doCompactFull:
+		return c.open.Compact(ctx, s.Do == doCompactFull)
+	}
+	return fmt.Errorf("calve has no action %q", s.Do)
+}
+
+// close ends the writer, if it is open: the other side is the committer now.
+func (c *calveSide) close(ctx context.Context) error {
+	if c.open == nil {
+		return nil
+	}
+	t := c.open
+	c.open = nil
+	return t.Close(ctx)
+}
+
+func (c *calveSide) write(ctx context.Context, changes []Op) error {
+	const kindField, batch = "the kind of the row", 100
+	d, err := ingest.NewDecoder(ingest.DecoderConfig{Schema: c.open.Schema(), OpField: kindField, BatchRows: batch})
+	if err != nil {
+		return err
+	}
+	for i, op := range changes {
+		row, err := toCalve(op.Row, c.history.Columns)
+		if err != nil {
+			return err
+		}
+		row[kindField] = op.Kind
+		line, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		if err := d.Decode(&ingest.Record{Value: line, Offset: int64(i)}); err != nil {
+			return fmt.Errorf("row %d: %w", i+1, err)
+		}
+		if d.Full() || i == len(changes)-1 {
+			if err := c.open.Write(ctx, d.Take()); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = c.open.Commit(ctx, engine.Progress{})
+	return err
+}
+
+func (c *calveSide) expire(ctx context.Context) error {
+	s, err := c.reader.Meta().LatestSchema(ctx)
+	if err != nil {
+		return err
+	}
+	o, err := s.ParseOptions()
+	if err != nil {
+		return err
+	}
+	_, err = c.reader.Meta().Expire(ctx, manifest.RetentionOf(o), c.env.Now())
+	return err
+}
+
+// scan reads the rows of a snapshot; 0 is the latest.
+func (c *calveSide) scan(ctx context.Context, q reader.Query, columns []Column) (*Rows, error) {
+	rows, err := NewRows(columns)
+	if err != nil {
+		return nil, err
+	}
+	for rec, err := range c.reader.Scan(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		err = eachCalveRow(rec, columns, func(_ int, row map[string]any) error { return rows.Add(row) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// changes reads the change stream from a snapshot to the latest.
+func (c *calveSide) changes(ctx context.Context, from int64, columns []Column) ([]Change, error) {
+	var out []Change
+	start := reader.Start{Mode: reader.FromSnapshot, Snapshot: from}
+	for ch, err := range c.reader.Tail(ctx, reader.TailSpec{From: start}) {
+		if err != nil {
+			return nil, err
+		}
+		if ch.State {
+			return nil, fmt.Errorf("snapshot %d is told as a state, not as changes", ch.Snapshot)
+		}
+		if ch.Rec == nil {
+			continue
+		}
+		err := eachCalveRow(ch.Rec, columns, func(i int, row map[string]any) error {
+			kind := schema.Insert
+			if ch.RowKinds != nil {
+				kind = ch.RowKinds[i]
+			}
+			out = append(out, Change{Snapshot: ch.Snapshot, Kind: kind.String(), Row: row})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// verify asks calve whether the table is sound.
+func (c *calveSide) verify(ctx context.Context) error {
+	r, err := c.reader.Verify(ctx, reader.VerifySpec{Data: true, Fold: true})
+	if err != nil {
+		return err
+	}
+	if !r.OK() {
+		return fmt.Errorf("not sound: %v", r.Problems)
+	}
+	return nil
+}
+
+func eachCalveRow(rec arrow.RecordBatch, columns []Column, f func(i int, row map[string]any) error) error {
+	enc := rowjson.NewEncoder(rec.Schema())
+	for i := range int(rec.NumRows()) {
+		row, err := decodeObject(enc.Append(nil, rec, i))
+		if err == nil {
+			err = f(i, fromCalve(row, columns))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

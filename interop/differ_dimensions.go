@@ -1,0 +1,102 @@
+//go:build interop
+
+package interop
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// dimension is something that a history may have. Its name is in the closing line with the number of histories that
+// had it, so that what was not tried is seen.
+type dimension struct {
+	name    string
+	percent int // of the histories that it fits
+	fits    func(*generator) bool
+	apply   func(*generator)
+}
+
+// set makes a dimension's apply that sets an option to one of the values.
+func set(option string, values ...string) func(*generator) {
+	return func(g *generator) { g.Options[option] = oneOf(g.valuer, values...) }
+}
+
+func isKeyed(g *generator) bool { return g.keyed() }
+
+func isPartitioned(g *generator) bool { return len(g.Partition) > 0 }
+
+var dimensions = []dimension{
+	{name: "update-before", percent: 20, fits: isKeyed},
+	{name: "large-writes", percent: 10},
+	{name: "small-buffer", percent: 15, apply: func(g *generator) { g.Buffer = int64(1 + g.IntN(4096)) }},
+	{name: "job", percent: 30, apply: func(g *generator) { g.Job = "differential" }},
+	{name: "kept-open", percent: 30, apply: func(g *generator) { g.Keep = true }},
+	{name: "thin-mode", percent: 30, fits: isKeyed, apply: set("data-file.thin-mode", "true")},
+	{name: "stats-mode", percent: 40, apply: (*generator).statsMode},
+	{name: "stats-sparse", percent: 15, apply: set("metadata.stats-dense-store", "false")},
+	{name: "compression", percent: 40, apply: (*generator).compression},
+	{name: "trigger", percent: 60, fits: isKeyed, apply: set("num-sorted-run.compaction-trigger", "1", "2", "3")},
+	{name: "num-levels", percent: 40, fits: isKeyed, apply: set("num-levels", "2", "3", "4", "6")},
+	{name: "compaction-options", percent: 20, fits: isKeyed, apply: func(g *generator) {
+		g.Options["compaction.max-size-amplification-percent"] = oneOf(g.valuer, "10", "100", "1000")
+		g.Options["compaction.size-ratio"] = oneOf(g.valuer, "0", "20", "100")
+	}},
+	{name: "small-files", percent: 30, apply: set("target-file-size", "1 kb", "4 kb", "16 kb")},
+	{name: "write-only", percent: 10, apply: set("write-only", "true")},
+	{name: "legacy-partition-name", percent: 50, fits: isPartitioned, apply: set("partition.legacy-name", "true")},
+	{name: "partition-default-name", percent: 10, fits: isPartitioned, apply: set("partition.default-name", "none")},
+	{name: "manifest-merge", percent: 40, apply: func(g *generator) {
+		g.Options["manifest.merge-min-count"] = oneOf(g.valuer, "2", "3", "5")
+		g.Options["manifest.target-file-size"] = oneOf(g.valuer, "1 kb", "8 kb", "8 mb")
+		g.Options["manifest.full-compaction-threshold-size"] = oneOf(g.valuer, "1 kb", "8 kb", "16 mb")
+	}},
+	{name: "expiry", percent: 40, apply: func(g *generator) {
+		low := 1 + g.IntN(3)
+		g.Options["snapshot.num-retained.min"] = strconv.Itoa(low)
+		g.Options["snapshot.num-retained.max"] = strconv.Itoa(low + g.IntN(4))
+		g.Options["snapshot.time-retained"] = oneOf(g.valuer, "1 ms", "1 h")
+	}},
+	{name: "expire-limit", percent: 10, apply: set("snapshot.expire.limit", "1", "2")},
+	{name: "file-prefix", percent: 10, apply: set("data-file.prefix", "part-", "d")},
+	{name: "path-directory", percent: 10, apply: set("data-file.path-directory", "data")},
+	{name: "bloom-filter", percent: 12, fits: func(g *generator) bool { return len(g.bloomColumns()) > 0 }, apply: func(g *generator) {
+		g.Options["file-index.bloom-filter.columns"] = oneOf(g.valuer, g.bloomColumns()...)
+	}},
+	{name: "small-pages", percent: 10, apply: set("file.block-size", "1 kb", "64 kb")},
+	{name: "no-dictionary", percent: 10, apply: set("parquet.enable.dictionary", "false")},
+}
+
+// bloomColumns are those of types that Paimon's bloom filter takes.
+func (g *generator) bloomColumns() []string {
+	var out []string
+	for _, c := range g.Columns {
+		switch g.kinds[c.Name].Word {
+		case "DECIMAL", "BOOLEAN", "BINARY", "VARBINARY", "BYTES":
+		default:
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+func (g *generator) statsMode() {
+	modes := []string{"none", "counts", "full", "truncate(1)", "truncate(16)"}
+	g.Options["metadata.stats-mode"] = oneOf(g.valuer, modes...)
+	if g.chance(40) {
+		g.Options["fields."+oneOf(g.valuer, g.Columns...).Name+".stats-mode"] = oneOf(g.valuer, modes...)
+	}
+	if g.keyed() && g.chance(30) {
+		g.Options["metadata.stats-mode.per.level"] = fmt.Sprintf("0:%s,1:%s", oneOf(g.valuer, modes...), oneOf(g.valuer, modes...))
+	}
+}
+
+func (g *generator) compression() {
+	codecs := []string{"zstd", "snappy", "lz4", "none"}
+	g.Options["file.compression"] = oneOf(g.valuer, codecs...)
+	if g.keyed() && g.chance(40) {
+		g.Options["file.compression.per.level"] = fmt.Sprintf("0:%s,1:%s", oneOf(g.valuer, codecs...), oneOf(g.valuer, codecs...))
+	}
+	if g.chance(30) {
+		g.Options["file.compression.zstd-level"] = oneOf(g.valuer, "1", "3", "9")
+	}
+}

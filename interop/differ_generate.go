@@ -1,0 +1,296 @@
+//go:build interop
+
+package interop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+)
+
+// generator makes one random history.
+type generator struct {
+	valuer
+	*History
+	kinds map[string]Kind
+	keys  []map[string]any // values of the key columns that rows are made of, so that rows meet
+	tags  []string
+	made  int // tags so far
+}
+
+// generate makes the history of a seed.
+func generate(seed uint64) *History {
+	g := &generator{valuer: valuer{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}, kinds: map[string]Kind{}}
+	g.History = &History{Seed: seed, Options: map[string]string{}, Creator: oneOf(g.valuer, byCalve, byJava)}
+	keyed := g.chance(75)
+	partitions := oneOf(g.valuer, 0, 0, 1, 2)
+	for i := range partitions {
+		t := g.partitionType()
+		g.Partition = append(g.Partition, g.column(fmt.Sprintf("p%d", i), t, keyed))
+		if g.kinds[g.Partition[i]].Word == "TIMESTAMP_LTZ" {
+			g.Options["partition.legacy-name"] = "true" // calve refuses the other folder names of such partitions
+		}
+	}
+	if keyed {
+		for i := range oneOf(g.valuer, 1, 1, 2, 3) {
+			g.Key = append(g.Key, g.column(fmt.Sprintf("k%d", i), g.keyType(), true))
+		}
+	}
+	for i := range 1 + g.IntN(6) {
+		g.column(fmt.Sprintf("v%d", i), g.anyType(), g.chance(15))
+	}
+	g.Shuffle(len(g.Columns), func(i, j int) { g.Columns[i], g.Columns[j] = g.Columns[j], g.Columns[i] })
+	if keyed {
+		g.Key = append(g.Key, g.Partition...)
+		g.Shuffle(len(g.Key), func(i, j int) { g.Key[i], g.Key[j] = g.Key[j], g.Key[i] })
+		g.feature("keyed")
+	} else {
+		g.feature("append")
+	}
+	if len(g.Partition) > 0 {
+		g.feature("partitions")
+	}
+	for _, d := range dimensions {
+		if g.chance(d.percent) && (d.fits == nil || d.fits(g)) {
+			g.feature(d.name)
+			if d.apply != nil {
+				d.apply(g)
+			}
+		}
+	}
+	g.bucketing()
+	g.makeKeys()
+	g.makeSteps()
+	slices.Sort(g.Features)
+	g.Features = slices.Compact(g.Features)
+	return g.History
+}
+
+func (g *generator) feature(name string) { g.Features = append(g.Features, name) }
+
+func (g *generator) has(name string) bool { return slices.Contains(g.Features, name) }
+
+func (g *generator) keyed() bool { return len(g.Key) > 0 }
+
+func (g *generator) column(name, columnType string, notNull bool) string {
+	k, err := ParseKind(columnType)
+	if err != nil {
+		panic(err) // a type of the generator's own
+	}
+	k.NotNull = notNull
+	g.kinds[name] = k
+	if notNull {
+		columnType += " NOT NULL"
+	}
+	g.Columns = append(g.Columns, Column{name, columnType})
+	return name
+}
+
+// anyType chooses a type for a column.
+func (g *generator) anyType() string {
+	switch g.IntN(15) {
+	case 0:
+		return "BOOLEAN"
+	case 1:
+		return oneOf(g.valuer, "FLOAT", "DOUBLE")
+	case 2:
+		return oneOf(g.valuer, "BINARY(4)", "VARBINARY(9)", "BYTES")
+	case 3:
+		return oneOf(g.valuer, "TINYINT", "SMALLINT")
+	case 4, 5:
+		return oneOf(g.valuer, "INT", "BIGINT")
+	}
+	return g.partitionType()
+}
+
+// keyType chooses a type for a key column.
+func (g *generator) keyType() string {
+	for {
+		if t := g.anyType(); t != "BOOLEAN" || g.chance(30) { // two keys make a dull history
+			return t
+		}
+	}
+}
+
+// partitionType chooses a type that calve partitions by.
+func (g *generator) partitionType() string {
+	switch g.IntN(9) {
+	case 0:
+		return oneOf(g.valuer, "INT", "INT", "SMALLINT", "TINYINT", "BOOLEAN")
+	case 1:
+		return "BIGINT"
+	case 2:
+		return "DATE"
+	case 3:
+		p := 1 + g.IntN(38)
+		return fmt.Sprintf("DECIMAL(%d, %d)", p, g.IntN(p+1))
+	case 4:
+		return fmt.Sprintf("TIME(%d)", oneOf(g.valuer, 0, 3))
+	case 5:
+		return fmt.Sprintf("TIMESTAMP(%d)", oneOf(g.valuer, 0, 3, 6, g.IntN(7)))
+	case 6:
+		return fmt.Sprintf("%s(%d)", oneOf(g.valuer, "CHAR", "VARCHAR"), 1+g.IntN(12))
+	case 7:
+		return fmt.Sprintf("TIMESTAMP(%d) WITH LOCAL TIME ZONE", oneOf(g.valuer, 0, 3, 6))
+	}
+	return "STRING"
+}
+
+// bucketing chooses what calve writes: fixed buckets, or none for a table without key.
+func (g *generator) bucketing() {
+	if !g.keyed() {
+		var free []string
+		for _, c := range g.Columns {
+			if !slices.Contains(g.Partition, c.Name) {
+				free = append(free, c.Name)
+			}
+		}
+		if g.chance(50) {
+			g.feature("bucket-unaware")
+			g.Options["bucket"] = "-1"
+			return
+		}
+		g.Options["bucket-key"] = oneOf(g.valuer, free...)
+	}
+	g.Options["bucket"] = strconv.Itoa(1 + g.IntN(4))
+}
+
+// makeKeys makes the pool of keys. Tables without key repeat rows of the pool, too.
+func (g *generator) makeKeys() {
+	partitions := make([]map[string]any, 1+g.IntN(4))
+	for i := range partitions {
+		partitions[i] = g.values(g.Partition)
+	}
+	for range 3 + g.IntN(30) {
+		key := g.values(g.Key)
+		for name, value := range oneOf(g.valuer, partitions...) {
+			key[name] = value
+		}
+		g.keys = append(g.keys, key)
+	}
+}
+
+func (g *generator) values(names []string) map[string]any {
+	row := map[string]any{}
+	for _, name := range names {
+		row[name] = g.cell(name)
+	}
+	return row
+}
+
+// cell makes a value for a column, or null.
+func (g *generator) cell(name string) any {
+	k := g.kinds[name]
+	if !k.NotNull && g.chance(20) {
+		return nil
+	}
+	for {
+		v := g.value(k)
+		if slices.Contains(g.Key, name) && (v == "NaN" || v == "-0.0") {
+			continue
+		}
+		const longestFolder = 60 // in bytes before escaping
+		if text, ok := v.(string); ok && len(text) > longestFolder && slices.Contains(g.Partition, name) {
+			continue
+		}
+		return v
+	}
+}
+
+// row makes a row of one of the keys.
+func (g *generator) row() map[string]any {
+	key := oneOf(g.valuer, g.keys...)
+	row := map[string]any{}
+	for _, c := range g.Columns {
+		if v, ok := key[c.Name]; ok {
+			row[c.Name] = v
+		} else {
+			row[c.Name] = g.cell(c.Name)
+		}
+	}
+	return row
+}
+
+func (g *generator) changes() []Op {
+	n := 1 + g.IntN(25)
+	if g.has("large-writes") && g.chance(30) {
+		n = 300
+	}
+	if g.chance(10) {
+		n = 1
+	}
+	var out []Op
+	for range n {
+		row := g.row()
+		switch {
+		case !g.keyed():
+			out = append(out, Op{"+I", row})
+		case g.chance(25):
+			out = append(out, Op{"-D", row})
+		case g.has("update-before") && g.chance(30):
+			after := g.row()
+			for _, k := range g.Key {
+				after[k] = row[k]
+			}
+			out = append(out, Op{"-U", row}, Op{"+U", after})
+		default:
+			out = append(out, Op{oneOf(g.valuer, "+I", "+U"), row})
+		}
+	}
+	return out
+}
+
+// makeSteps makes the story: it begins with a write, for a table without snapshot has nothing to compact or tag.
+func (g *generator) makeSteps() {
+	n := 3 + g.IntN(8)
+	g.Steps = append(g.Steps, g.write())
+	for len(g.Steps) < n {
+		g.Steps = append(g.Steps, g.anyStep())
+	}
+	for i := range g.Steps {
+		s := &g.Steps[i]
+		s.Look = g.Uint64()
+		g.feature(fmt.Sprintf("%s-by-%s", featureWord[s.Do], s.By))
+	}
+}
+
+var featureWord = map[action]string{doWrite: "write", doOverwrite: "overwrite", doCompact: "compact", doCompactFull: "full-compact",
+	doExpire: "expire", doTag: "tag", doDeleteTag: "delete-tag"}
+
+func (g *generator) anyStep() HistoryStep {
+	by := oneOf(g.valuer, byCalve, byJava)
+	switch x := g.IntN(100); {
+	case x < 27 && g.keyed():
+		s := HistoryStep{By: by, Do: doCompact}
+		if x < 12 {
+			s.Do = doCompactFull
+		}
+		if by == byJava && g.Options["write-only"] == "true" {
+			s.Dynamic = map[string]string{"write-only": "false"} // what a dedicated compaction job does
+		}
+		return s
+	case x < 35 && g.has("expiry"):
+		return HistoryStep{By: by, Do: doExpire}
+	case x < 43:
+		g.made++
+		g.tags = append(g.tags, fmt.Sprintf("tag %d", g.made))
+		return HistoryStep{By: byJava, Do: doTag, Tag: g.tags[len(g.tags)-1]}
+	case x < 46 && len(g.tags) > 0:
+		tag := g.tags[0]
+		g.tags = g.tags[1:]
+		return HistoryStep{By: byJava, Do: doDeleteTag, Tag: tag}
+	}
+	return g.write()
+}
+
+func (g *generator) write() HistoryStep {
+	s := HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doWrite, Changes: g.changes()}
+	if s.By == byJava {
+		s.Wait = g.chance(50)
+		if g.chance(40) {
+			s.Dynamic = map[string]string{"write-only": "true"}
+		}
+	}
+	return s
+}

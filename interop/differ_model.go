@@ -1,0 +1,98 @@
+//go:build interop
+
+package interop
+
+import (
+	"fmt"
+	"strings"
+)
+
+// differModel says what a table must hold when the last change of a key wins. Without a key every row stays.
+type differModel struct {
+	columns []Column
+	key     []string
+	kinds   map[string]Kind
+	rows    map[string]map[string]any // by key, or by number of arrival
+	arrived int
+}
+
+func newDifferModel(h *History) (*differModel, error) {
+	m := &differModel{columns: h.Columns, key: h.Key, kinds: map[string]Kind{}, rows: map[string]map[string]any{}}
+	for _, c := range h.Columns {
+		k, err := ParseKind(c.Type)
+		if err != nil {
+			return nil, err
+		}
+		m.kinds[c.Name] = k
+	}
+	return m, nil
+}
+
+// apply takes changes in order.
+func (m *differModel) apply(changes []Op) error {
+	for _, op := range changes {
+		m.arrived++
+		key := fmt.Sprint(m.arrived)
+		if len(m.key) > 0 {
+			var err error
+			if key, err = m.text(m.key, op.Row); err != nil {
+				return err
+			}
+		}
+		if op.Kind == "-D" || op.Kind == "-U" {
+			delete(m.rows, key)
+		} else {
+			m.rows[key] = op.Row
+		}
+	}
+	return nil
+}
+
+// overwrite removes the rows of a partition, or all, and takes the changes in their place.
+func (m *differModel) overwrite(spec map[string]string, changes []Op) error {
+	for key, row := range m.rows {
+		inside := true
+		for name, value := range spec {
+			c, err := m.kinds[name].Cell(row[name])
+			if err != nil {
+				return err
+			}
+			want, err := m.kinds[name].Cell(value)
+			if err != nil {
+				return err
+			}
+			inside = inside && c == want
+		}
+		if inside {
+			delete(m.rows, key)
+		}
+	}
+	return m.apply(changes)
+}
+
+func (m *differModel) text(names []string, row map[string]any) (string, error) {
+	var b strings.Builder
+	for _, name := range names {
+		c, err := m.kinds[name].Cell(row[name])
+		if err != nil {
+			return "", fmt.Errorf("column %s: %w", name, err)
+		}
+		fmt.Fprintf(&b, "%v%d:%s", c.Null, len(c.Text), c.Text)
+	}
+	return b.String(), nil
+}
+
+// table is what the table must hold now.
+func (m *differModel) table() (*Rows, error) {
+	r, err := NewRows(m.columns)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range m.rows {
+		if err := r.Add(row); err != nil {
+			return nil, err
+		}
+	}
+	r.Sort()
+	return r, nil
+}

@@ -1,0 +1,118 @@
+//go:build interop
+
+package interop
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestHistoriesAreRepeatable(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := range uint64(300) {
+		h := generate(seed)
+		if again := generate(seed); !reflect.DeepEqual(h, again) {
+			t.Fatalf("seed %d makes two histories:\n%s\n%s", seed, h.Script(), again.Script())
+		}
+		if len(h.Steps) < 3 || len(h.Steps[0].Changes) == 0 {
+			t.Fatalf("seed %d makes a dull history:\n%s", seed, h.Script())
+		}
+		m, err := newDifferModel(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range h.Steps {
+			if err := m.apply(s.Changes); err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, h.Script())
+			}
+		}
+		if _, err := m.table(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, f := range h.Features {
+			seen[f] = true
+		}
+	}
+	for _, d := range dimensions {
+		if !seen[d.name] {
+			t.Errorf("no history of 300 has %s", d.name)
+		}
+	}
+}
+
+func TestModelOfHistories(t *testing.T) {
+	h := &History{Columns: []Column{{"k", "INT NOT NULL"}, {"p", "STRING NOT NULL"}, {"v", "INT"}}, Key: []string{"k", "p"}}
+	row := func(k int, p string, v any) map[string]any { return map[string]any{"k": k, "p": p, "v": v} }
+	m, err := newDifferModel(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = m.apply([]Op{{"+I", row(1, "a", 1)}, {"+I", row(2, "a", 1)}, {"+U", row(1, "a", nil)}, {"-U", row(2, "a", 1)},
+		{"+I", row(3, "b", 3)}, {"-D", row(4, "b", 3)}})
+	if err == nil {
+		err = m.overwrite(map[string]string{"p": "b"}, []Op{{"+I", row(5, "b", 5)}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := NewRows(h.Columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []map[string]any{row(1, "a", nil), row(5, "b", 5)} {
+		if err := want.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := want.Compare(got); err != nil {
+		t.Error(err)
+	}
+}
+
+// The shrinker gets histories that fail when a step by Java follows a write with a certain value.
+func TestShrink(t *testing.T) {
+	shrunk := 0
+	for seed := uint64(0); shrunk < 5; seed++ {
+		h := generate(seed)
+		var needle string
+		for _, c := range h.Columns {
+			if c.Type == "STRING" {
+				needle = c.Name
+			}
+		}
+		plays := 0
+		try := func(h *History) *disagreement {
+			plays++
+			met := false
+			for i, s := range h.Steps {
+				if met && s.By == byJava {
+					return &disagreement{i + 1, "rows", errors.New("differ")}
+				}
+				for _, op := range s.Changes {
+					text, _ := op.Row[needle].(string)
+					met = met || strings.Contains(text, "a")
+				}
+			}
+			return nil
+		}
+		found := try(h)
+		if needle == "" || found == nil {
+			continue
+		}
+		shrunk++
+		small, left := shrink(t.Context(), h, found, try)
+		if left.What != "rows" || len(small.Steps) != 2 || len(small.Steps[0].Changes) != 1 || len(small.Options) != 0 ||
+			len(small.Steps[1].Changes) > 1 {
+			t.Errorf("seed %d is still large after %d plays:\n%s", seed, plays, small.Script())
+		}
+		if again := generate(seed); !reflect.DeepEqual(h, again) {
+			t.Errorf("seed %d: the shrinker changed the history that it was given", seed)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+//go:build interop
+
+package interop
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// extremes are values that break things, by type word, in the normal form.
+var extremes = map[string][]any{
+	"TINYINT":  {-128, 127, 0, -1},
+	"SMALLINT": {-32768, 32767, 0, -1},
+	"INT":      {-2147483648, 2147483647, 0, -1},
+	"BIGINT":   {"-9223372036854775808", "9223372036854775807", 0, -1},
+	"FLOAT":    {"NaN", "Infinity", "-Infinity", "-0.0", "0.0", "3.4028235e38", "-3.4028235e38", "1.4e-45", "0.1"},
+	"DOUBLE": {"NaN", "Infinity", "-Infinity", "-0.0", "0.0", "1.7976931348623157e308", "-1.7976931348623157e308",
+		"4.9e-324", "0.1", "0.3333333333333333"},
+	"DATE": {"1969-12-31", "1970-01-01", "0001-01-01", "9999-12-31", "1582-10-04", "2000-02-29"},
+}
+
+// texts are strings that break things. Those of a common prefix differ behind what statistics keep of a string.
+var texts = []string{"", " ", "a", "a\u0000", "a\u0000b", "A", "z", "zażółć gęślą jaźń", "日本語", "😀🏳️‍🌈", "e\u0301", "\u07ff\uffff\U0010ffff",
+	"\ufeffx", "quote \"'`\\ end", "tab\tline\nreturn\r", "%2F/..=:", "a common prefix of texts", "a common prefix of texts!",
+	"a common prefix of", "a common prefix of\U0010ffff\U0010ffff", "__DEFAULT_PARTITION__", "NULL", "null"}
+
+// valuer makes random values in the normal form.
+type valuer struct{ *rand.Rand }
+
+func (r valuer) chance(percent int) bool { return r.IntN(100) < percent }
+
+func oneOf[T any](r valuer, from ...T) T { return from[r.IntN(len(from))] }
+
+// value makes a value of the kind; never null.
+func (r valuer) value(k Kind) any {
+	if list := extremes[k.Word]; len(list) > 0 && r.chance(25) {
+		return oneOf(r, list...)
+	}
+	switch k.Word {
+	case "BOOLEAN":
+		return r.chance(50)
+	case "TINYINT":
+		return r.IntN(256) - 128
+	case "SMALLINT":
+		return r.IntN(1<<16) - 1<<15
+	case "INT":
+		return r.IntN(oneOf(r, 100, 1<<31)) - oneOf(r, 0, 50)
+	case "BIGINT":
+		return strconv.FormatInt(r.Int64N(oneOf[int64](r, 100, math.MaxInt64))-oneOf[int64](r, 0, 50), 10)
+	case "FLOAT":
+		return strconv.FormatFloat(float64(float32(r.NormFloat64()*math.Pow(10, float64(r.IntN(40)-20)))), 'g', -1, 32)
+	case "DOUBLE":
+		return strconv.FormatFloat(r.NormFloat64()*math.Pow(10, float64(r.IntN(300)-150)), 'g', -1, 64)
+	case "DECIMAL":
+		return r.decimal(k)
+	case "CHAR", "VARCHAR", "STRING":
+		return r.text(k)
+	case "BINARY", "VARBINARY", "BYTES":
+		return r.bytes(k)
+	case "DATE":
+		return time.Unix(int64(r.IntN(40000)-15000)*86400, 0).UTC().Format(time.DateOnly)
+	case "TIME":
+		unit := int64(math.Pow10(max(0, 3-k.Precision)))
+		return r.Int64N(86_400_000) / unit * unit
+	case "TIMESTAMP", "TIMESTAMP_LTZ":
+		return r.moment(k)
+	}
+	panic("no values for type " + k.Word) // the generator chose it: a mistake in the suite
+}
+
+func (r valuer) decimal(k Kind) string {
+	digits := make([]byte, 1+r.IntN(k.Precision))
+	if r.chance(20) {
+		digits = make([]byte, k.Precision)
+	}
+	for i := range digits {
+		digits[i] = byte('0' + r.IntN(10))
+	}
+	if r.chance(15) {
+		digits = []byte(oneOf(r, "0", "1", strings.Repeat("9", k.Precision)))
+	}
+	n, _ := new(big.Int).SetString(oneOf(r, "", "-")+string(digits), 10) // digits by construction
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(k.Scale)), nil)
+	return new(big.Rat).SetFrac(n, scale).FloatString(k.Scale)
+}
+
+func (r valuer) text(k Kind) string {
+	s := oneOf(r, texts...)
+	switch {
+	case r.chance(40):
+		s = fmt.Sprintf("%s%d", s, r.IntN(1000))
+	case r.chance(4):
+		s = strings.Repeat(s+"long ", 300)
+	}
+	if most := k.Precision; k.Word != "STRING" {
+		runes := []rune(s)
+		if k.Word == "CHAR" { // Paimon does not pad
+			for len(runes) < most {
+				runes = append(runes, ' ')
+			}
+		}
+		s = string(runes[:min(len(runes), most)])
+	}
+	return s
+}
+
+func (r valuer) bytes(k Kind) string {
+	n := r.IntN(20)
+	if k.Word != "BYTES" {
+		n = min(n, k.Precision)
+	}
+	if k.Word == "BINARY" {
+		n = k.Precision
+	}
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = oneOf(r, 0, 0xff, 0x7f, 0x80, byte(r.IntN(256)))
+	}
+	return hex.EncodeToString(b)
+}
+
+func (r valuer) moment(k Kind) string {
+	day := time.Unix(int64(r.IntN(40000)-15000)*86400, 0).UTC()
+	if r.chance(20) {
+		day, _ = time.Parse(time.DateOnly, oneOf(r, extremes["DATE"]...).(string))
+	}
+	unit := int64(math.Pow10(9 - k.Precision))
+	nanos := r.Int64N(86_400_000_000_000) / unit * unit
+	if r.chance(20) {
+		nanos = 86_400_000_000_000 - unit
+	}
+	return day.Add(time.Duration(nanos)).Format("2006-01-02T15:04:05.000000000")
+}

@@ -1,0 +1,254 @@
+package calve.peer;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.paimon.catalog.Catalog;
+import org.apache.paimon.catalog.CatalogContext;
+import org.apache.paimon.catalog.CatalogFactory;
+import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.data.BinaryRow;
+import org.apache.paimon.data.InternalRow;
+import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.manifest.ManifestEntry;
+import org.apache.paimon.options.Options;
+import org.apache.paimon.reader.RecordReader;
+import org.apache.paimon.reader.RecordReaderIterator;
+import org.apache.paimon.schema.Schema;
+import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.sink.BatchTableCommit;
+import org.apache.paimon.table.sink.BatchTableWrite;
+import org.apache.paimon.table.sink.BatchWriteBuilder;
+import org.apache.paimon.table.sink.StreamTableCommit;
+import org.apache.paimon.table.sink.StreamTableWrite;
+import org.apache.paimon.table.sink.StreamWriteBuilder;
+import org.apache.paimon.table.sink.TableWrite;
+import org.apache.paimon.table.source.DataSplit;
+import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.table.source.Split;
+import org.apache.paimon.table.source.StreamTableScan;
+import org.apache.paimon.table.source.TableRead;
+import org.apache.paimon.types.DataField;
+import org.apache.paimon.types.DataTypeJsonParser;
+import org.apache.paimon.types.RowKind;
+import org.apache.paimon.types.RowType;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * Java's part of the differential tester (interop/differ_*.go): one step of a random history, or a look at everything
+ * that must agree after it. Tables are small, so rows travel inside requests and answers.
+ */
+final class Histories {
+    private static final String USER = "paimon-java";
+    private static final ObjectMapper TYPES = new ObjectMapper(); // Paimon's own copy of Jackson
+    private static IOManager scratch;
+
+    private Histories() {}
+
+    static void register(Map<String, Worker.Handler> handlers, IOManager io) {
+        scratch = io;
+        handlers.put("history-create", Histories::create);
+        handlers.put("history-write", Histories::write);
+        handlers.put("history-overwrite", Histories::overwrite);
+        handlers.put("history-compact", Histories::compact);
+        handlers.put("history-expire", Histories::expire);
+        handlers.put("history-tag", Histories::tag);
+        handlers.put("history-look", Histories::look);
+    }
+
+    private static Catalog catalog(JsonNode request) {
+        Options options = new Options();
+        options.set("warehouse", request.get("warehouse").asText());
+        return CatalogFactory.createCatalog(CatalogContext.create(options));
+    }
+
+    /** The table as its schema is now, with the options that this one step sets ("dynamic"). */
+    private static FileStoreTable table(JsonNode request) throws Exception {
+        try (Catalog catalog = catalog(request)) {
+            Identifier name = Identifier.fromString(request.get("table").asText());
+            return (FileStoreTable) catalog.getTable(name).copy(strings(request.path("dynamic")));
+        }
+    }
+
+    private static Map<String, String> strings(JsonNode object) {
+        Map<String, String> out = new LinkedHashMap<>();
+        object.fields().forEachRemaining(e -> out.put(e.getKey(), e.getValue().asText()));
+        return out;
+    }
+
+    private static List<String> names(JsonNode array) {
+        List<String> out = new ArrayList<>();
+        array.forEach(n -> out.add(n.asText()));
+        return out;
+    }
+
+    /** Creates the table "table" of "columns", "key", "partition" and "options". */
+    private static ObjectNode create(JsonNode request) throws Exception {
+        Schema.Builder schema = Schema.newBuilder();
+        for (JsonNode c : request.get("columns")) {
+            schema.column(c.get("name").asText(), DataTypeJsonParser.parseDataType(TYPES.readTree(c.get("type").toString())));
+        }
+        schema.primaryKey(names(request.path("key")));
+        schema.partitionKeys(names(request.path("partition")));
+        schema.options(strings(request.path("options")));
+        Identifier name = Identifier.fromString(request.get("table").asText());
+        try (Catalog catalog = catalog(request)) {
+            catalog.createDatabase(name.getDatabaseName(), true);
+            catalog.createTable(name, schema.build(), false);
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    private static void writeRows(TableWrite write, FileStoreTable table, JsonNode changes) throws Exception {
+        for (JsonNode change : changes) {
+            RowKind kind = RowKind.fromShortString(change.get("kind").asText());
+            write.write(Cells.fromJson(change.get("row"), table.rowType(), kind));
+        }
+    }
+
+    /** Commits "changes" as a streaming job does; with "wait" the compactions that they cause are part of it. */
+    private static ObjectNode write(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
+        try (StreamTableWrite write = (StreamTableWrite) builder.newWrite().withIOManager(scratch);
+                StreamTableCommit commit = builder.newCommit()) {
+            writeRows(write, table, request.get("changes"));
+            long id = System.nanoTime();
+            commit.commit(id, write.prepareCommit(request.path("wait").asBoolean(), id));
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /** Puts "changes" in the place of the table's rows, or of those in the partition "spec". */
+    private static ObjectNode overwrite(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        BatchWriteBuilder builder = table.newBatchWriteBuilder().withOverwrite(strings(request.path("spec")));
+        try (BatchTableWrite write = (BatchTableWrite) builder.newWrite().withIOManager(scratch);
+                BatchTableCommit commit = builder.newCommit()) {
+            writeRows(write, table, request.get("changes"));
+            commit.commit(write.prepareCommit());
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /** Compacts every bucket as the options ask, or in "full". */
+    private static ObjectNode compact(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
+        try (StreamTableWrite write = (StreamTableWrite) builder.newWrite().withIOManager(scratch);
+                StreamTableCommit commit = builder.newCommit()) {
+            Map<BinaryRow, Set<Integer>> seen = new HashMap<>();
+            for (ManifestEntry e : table.store().newScan().plan().files()) {
+                if (seen.computeIfAbsent(e.partition(), p -> new HashSet<>()).add(e.bucket())) {
+                    write.compact(e.partition(), e.bucket(), request.path("full").asBoolean());
+                }
+            }
+            long id = System.nanoTime();
+            commit.commit(id, write.prepareCommit(true, id));
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /** Expires snapshots as the table's options ask. */
+    private static ObjectNode expire(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        int gone = table.newExpireSnapshots().config(table.coreOptions().expireConfig()).expire();
+        return Worker.JSON.createObjectNode().put("expired", gone);
+    }
+
+    /** Makes the tag "tag" of the latest snapshot, or deletes it. */
+    private static ObjectNode tag(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        String tag = request.get("tag").asText();
+        if (request.path("delete").asBoolean()) {
+            table.deleteTag(tag);
+        } else {
+            table.createTag(tag);
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /**
+     * Reads the latest rows, those at each of "snapshots" and "tags", and the change stream from the snapshot "from" to
+     * the latest. Every read is {"columns", "rows"}; every change {"snapshot", "kind", "row"}.
+     */
+    private static ObjectNode look(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        Long latest = table.snapshotManager().latestSnapshotId();
+        ObjectNode out = Worker.JSON.createObjectNode();
+        out.put("latest", latest == null ? 0 : latest);
+        out.set("rows", rows(table));
+        ArrayNode snapshots = out.putArray("snapshots");
+        for (JsonNode id : request.path("snapshots")) {
+            snapshots.add(rows(table.copy(Map.of("scan.snapshot-id", id.asText()))));
+        }
+        ArrayNode tags = out.putArray("tags");
+        for (JsonNode tag : request.path("tags")) {
+            tags.add(rows(table.copy(Map.of("scan.tag-name", tag.asText()))));
+        }
+        ObjectNode changes = out.putObject("changes");
+        columns(changes, table.rowType());
+        changes(table, request.path("from").asLong(), latest == null ? 0 : latest, changes.putArray("rows"));
+        return out;
+    }
+
+    private static void columns(ObjectNode out, RowType type) {
+        ArrayNode columns = out.putArray("columns");
+        for (DataField f : type.getFields()) {
+            columns.addObject().put("name", f.name()).put("type", f.type().asSQLString());
+        }
+    }
+
+    private static ObjectNode rows(FileStoreTable table) throws Exception {
+        RowType type = table.rowType();
+        ObjectNode out = Worker.JSON.createObjectNode();
+        columns(out, type);
+        ArrayNode rows = out.putArray("rows");
+        ReadBuilder builder = table.newReadBuilder();
+        TableRead read = builder.newRead().withIOManager(scratch);
+        try (RecordReader<InternalRow> reader = read.createReader(builder.newScan().plan());
+                RecordReaderIterator<InternalRow> it = new RecordReaderIterator<>(reader)) {
+            while (it.hasNext()) {
+                rows.add(Cells.toJson(it.next(), type));
+            }
+        }
+        return out;
+    }
+
+    private static void changes(FileStoreTable latest, long from, long to, ArrayNode out) throws Exception {
+        if (from > to) {
+            return;
+        }
+        FileStoreTable table = latest.copyWithoutTimeTravel(
+                Map.of("scan.mode", "from-snapshot", "scan.snapshot-id", Long.toString(from)));
+        ReadBuilder builder = table.newReadBuilder();
+        StreamTableScan scan = builder.newStreamScan();
+        TableRead read = builder.newRead().withIOManager(scratch);
+        Long next = null;
+        while (next == null || next <= to) {
+            for (Split split : scan.plan().splits()) {
+                changes(read, (DataSplit) split, table.rowType(), out);
+            }
+            next = scan.checkpoint();
+        }
+    }
+
+    private static void changes(TableRead read, DataSplit split, RowType type, ArrayNode out) throws Exception {
+        try (RecordReader<InternalRow> reader = read.createReader(split);
+                RecordReaderIterator<InternalRow> it = new RecordReaderIterator<>(reader)) {
+            while (it.hasNext()) {
+                InternalRow row = it.next();
+                ObjectNode change = out.addObject().put("snapshot", split.snapshotId());
+                change.put("kind", row.getRowKind().shortString()).set("row", Cells.toJson(row, type));
+            }
+        }
+    }
+}
