@@ -31,21 +31,21 @@ type prunedFile struct {
 
 func prunedFiles(t *testing.T) []prunedFile {
 	s := allTypes(t)
-	in := randomRows(newRand(11), s, 0, 2500, valueShape{nulls: 0.2, repeats: 60, long: 3000})
+	in := randomRows(newRand(11), s, 0, 1500, valueShape{nulls: 0.2, repeats: 60, long: 3000})
 	var out []prunedFile
-	for _, n := range []int{700, 2500} {
+	for _, n := range []int{500, 1500} {
 		data, _ := writeFile(t, WriterConfig{Schema: s, Keyed: true, RowGroupRows: n}, in)
 		out = append(out, prunedFile{fmt.Sprintf("calve, groups of %d", n), data, s, in, true})
 	}
-	mixed := randomRows(newRand(12), s, 0, 2500, valueShape{nulls: 0.5, long: 3000})
-	data, _ := writeFile(t, WriterConfig{Schema: s, Keyed: true, RowGroupRows: 1200, Compression: "none"}, mixed)
+	mixed := randomRows(newRand(12), s, 0, 1500, valueShape{nulls: 0.5, long: 3000})
+	data, _ := writeFile(t, WriterConfig{Schema: s, Keyed: true, RowGroupRows: 900, Compression: "none"}, mixed)
 	out = append(out, prunedFile{"calve, no dictionaries", data, s, mixed, true})
 	in.Seq, in.Kinds = nil, nil
 	for name, props := range map[string][]parquet.WriterProperty{
-		"arrow, no index":   {parquet.WithDataPageSize(3000), parquet.WithBatchSize(50), parquet.WithMaxRowGroupLength(900)},
-		"arrow, index":      {parquet.WithDataPageSize(3000), parquet.WithBatchSize(50), parquet.WithPageIndexEnabled(true), parquet.WithMaxRowGroupLength(900)},
+		"arrow, no index":   {parquet.WithDataPageSize(3000), parquet.WithBatchSize(50), parquet.WithMaxRowGroupLength(600)},
+		"arrow, index":      {parquet.WithDataPageSize(3000), parquet.WithBatchSize(50), parquet.WithPageIndexEnabled(true), parquet.WithMaxRowGroupLength(600)},
 		"arrow, v2, plain":  {parquet.WithDataPageSize(3000), parquet.WithBatchSize(50), parquet.WithPageIndexEnabled(true), parquet.WithDictionaryDefault(false), parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithCompression(compress.Codecs.Zstd)},
-		"arrow, statistics": {parquet.WithStats(false), parquet.WithMaxRowGroupLength(900)},
+		"arrow, statistics": {parquet.WithStats(false), parquet.WithMaxRowGroupLength(600)},
 	} {
 		var buf bytes.Buffer
 		w, err := pqarrow.NewFileWriter(s.Arrow(), &buf, parquet.NewWriterProperties(props...), pqarrow.NewArrowWriterProperties())
@@ -65,7 +65,7 @@ func prunedFiles(t *testing.T) []prunedFile {
 func TestPruneAnyRows(t *testing.T) {
 	for _, f := range prunedFiles(t) {
 		t.Run(f.name, func(t *testing.T) {
-			for seed := range uint64(10) {
+			for seed := range uint64(6) {
 				r := newRand(seed)
 				asked, cols := int64(0), r.Perm(len(f.schema.Fields))[:8]
 				want := ReadSpec{Schema: f.schema, Cols: cols, KeyValue: f.keyed, BatchRows: 1 + r.IntN(400), ReadAhead: 1 << r.IntN(16)}
@@ -157,7 +157,7 @@ func TestPruneByStatistics(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			for c, field := range f.schema.Fields {
 				used := false
-				for seed := range uint64(4) {
+				for seed := range uint64(2) {
 					r := newRand(seed + 100*uint64(c))
 					at := r.IntN(f.rows.N)
 					v := schema.Cell(f.rows.Cols[c], at)
