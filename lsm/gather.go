@@ -21,7 +21,7 @@ type Range struct {
 var ErrTooLarge = errors.New("column exceeds 2 GiB")
 
 // Gather copies the rows of the ranges, in their order, from the sources to a new array. All sources have one type:
-// any fixed-width type, boolean, string or binary. A source that no range names may be nil. If the ranges are one piece
+// any fixed-width type, boolean, string or binary, and lists, maps and structs of them. A source that no range names may be nil. If the ranges are one piece
 // of one source the result shares its buffers.
 func Gather(srcs []arrow.Array, ranges []Range) (arrow.Array, error) {
 	return gather(nil, srcs, ranges)
@@ -65,14 +65,25 @@ func gather(mem *arena, srcs []arrow.Array, ranges []Range) (arrow.Array, error)
 		nullN = rows - bitutil.CountSetBits(valid, 0, rows)
 		bufs[0] = memory.NewBufferBytes(valid)
 	}
-	if err := gatherValues(mem, first.DataType(), srcs, ranges, rows, &bufs); err != nil {
+	var kids []arrow.Array
+	var err error
+	if arrow.IsNested(first.DataType().ID()) {
+		bufs, kids, err = gatherNested(mem, first.DataType(), srcs, ranges, rows, bufs)
+	} else {
+		err = gatherValues(mem, first.DataType(), srcs, ranges, rows, &bufs)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return newArray(first.DataType(), rows, bufs, nullN), nil
+	return newArray(first.DataType(), rows, bufs, nullN, kids), nil
 }
 
-func newArray(t arrow.DataType, rows int, bufs []*memory.Buffer, nullN int) arrow.Array {
-	d := array.NewData(t, rows, bufs, nil, nullN, 0)
+func newArray(t arrow.DataType, rows int, bufs []*memory.Buffer, nullN int, kids []arrow.Array) arrow.Array {
+	var inside []arrow.ArrayData
+	for _, k := range kids {
+		inside = append(inside, k.Data())
+	}
+	d := array.NewData(t, rows, bufs, inside, nullN, 0)
 	defer d.Release()
 	return array.MakeFromData(d)
 }

@@ -43,7 +43,7 @@ func checkLayout(a arrow.Array) error {
 			return fmt.Errorf("%s array of %d rows has %d bytes", t, end, size(1))
 		}
 	default:
-		return fmt.Errorf("%s arrays are not supported", t)
+		return checkNested(a)
 	}
 	return nil
 }

@@ -129,6 +129,9 @@ func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
 	}
 	n := len(p.row)
 	dt := srcs[0].DataType()
+	if arrow.IsNested(dt.ID()) {
+		return takeNested(mem, srcs, p)
+	}
 	bufs := make([]*memory.Buffer, 2, 3)
 	nullN := 0
 	if nulls {
@@ -164,7 +167,7 @@ func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
 	default:
 		return nil, fmt.Errorf("take: %s is not supported", t)
 	}
-	return newArray(dt, n, bufs, nullN), nil
+	return newArray(dt, n, bufs, nullN, nil), nil
 }
 
 func takeFixedAt[T any](mem *arena, srcs []arrow.Array, p place) *memory.Buffer {

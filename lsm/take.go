@@ -25,6 +25,9 @@ func take(mem *arena, a arrow.Array, idx []int32) (arrow.Array, error) {
 			return nil, fmt.Errorf("take: row %d of %d", i, a.Len())
 		}
 	}
+	if arrow.IsNested(a.DataType().ID()) {
+		return takeNested(mem, []arrow.Array{a}, place{row: idx})
+	}
 	bufs := make([]*memory.Buffer, 2, 3)
 	nullN := 0
 	if a.NullN() > 0 {
@@ -60,7 +63,7 @@ func take(mem *arena, a arrow.Array, idx []int32) (arrow.Array, error) {
 	default:
 		return nil, fmt.Errorf("take: %s is not supported", t)
 	}
-	return newArray(a.DataType(), len(idx), bufs, nullN), nil
+	return newArray(a.DataType(), len(idx), bufs, nullN, nil), nil
 }
 
 func takeSlice[T any](mem *arena, v []T, idx []int32) []T {

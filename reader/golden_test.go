@@ -34,7 +34,7 @@ const goldenDir = "../internal/testdata/golden"
 // goldenTables are the tables written by Paimon's own library that calve reads so far.
 var goldenTables = []string{"pk_fixed", "pk_partitioned", "pk_thin", "append_only", "append_unaware",
 	"pk_changelog_input", "pk_changelog_lookup", "pk_changelog_full_compaction",
-	"pk_deletion_vectors", "pk_deletion_vectors64", "pk_dynamic_bucket", "append_row_tracking", "append_bloom", "pk_overwrite", "pk_tag_branch_consumer"}
+	"pk_all_types", "append_all_types", "pk_deletion_vectors", "pk_deletion_vectors64", "pk_dynamic_bucket", "append_row_tracking", "append_bloom", "pk_overwrite", "pk_tag_branch_consumer"}
 
 func TestGolden(t *testing.T) {
 	for _, name := range goldenTables {
@@ -83,20 +83,32 @@ func canonical(t *testing.T, raw []byte) string {
 	if err := dec.Decode(&v); err != nil {
 		t.Fatalf("%v: %s", err, raw)
 	}
-	for k, x := range v {
-		if n, ok := x.(json.Number); ok {
-			v[k] = number(string(n))
-		}
-	}
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(numbers(v))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(b)
 }
 
+// numbers brings the numbers in a value into one form.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(string(v))
+	case map[string]any:
+		for k := range v {
+			v[k] = numbers(v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	}
+	return v
+}
+
 func number(s string) string {
-	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		return strconv.FormatInt(i, 10)
 	}
 	f, err := strconv.ParseFloat(s, 64)
@@ -142,6 +154,25 @@ func goldenCell(c arrow.Array, row int) any {
 		return a.Value(row).ToTime(a.DataType().(*arrow.TimestampType).Unit).UTC().Format("2006-01-02T15:04:05.000000000")
 	case *array.Time32:
 		return number(strconv.Itoa(int(a.Value(row))))
+	case *array.Map: // sorted by the text of the keys
+		out := [][2]any{}
+		for from, to := a.ValueOffsets(row); from < to; from++ {
+			out = append(out, [2]any{goldenCell(a.Keys(), int(from)), goldenCell(a.Items(), int(from))})
+		}
+		slices.SortFunc(out, func(a, b [2]any) int { return strings.Compare(fmt.Sprint(a[0]), fmt.Sprint(b[0])) })
+		return out
+	case *array.List:
+		out := []any{}
+		for from, to := a.ValueOffsets(row); from < to; from++ {
+			out = append(out, goldenCell(a.ListValues(), int(from)))
+		}
+		return out
+	case *array.Struct:
+		out := map[string]any{}
+		for i, f := range a.DataType().(*arrow.StructType).Fields() {
+			out[f.Name] = goldenCell(a.Field(i), row)
+		}
+		return out
 	}
 	return number(fmt.Sprint(schema.Cell(c, row)))
 }

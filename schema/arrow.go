@@ -15,7 +15,8 @@ const FieldIDKey = "PARQUET:field_id"
 // UTC is the time zone of TIMESTAMP_LTZ columns in Arrow.
 const UTC = "UTC"
 
-// ArrowType gives the Arrow form of a type: the one form in which its values move between packages.
+// ArrowType gives the Arrow form of a type: the one form in which its values move between packages. ARRAY is a list, MAP a
+// map, MULTISET a map from element to number, ROW a struct, VARIANT a struct of its two binaries, in this order.
 func ArrowType(t Type) (arrow.DataType, error) {
 	switch t.Root {
 	case Boolean:
@@ -48,9 +49,22 @@ func ArrowType(t Type) (arrow.DataType, error) {
 		return &arrow.TimestampType{Unit: TimeUnit(t), TimeZone: UTC}, nil
 	case Array, Multiset, Map, Row:
 		return arrowNested(t)
+	case Variant:
+		return variantType, nil
 	}
 	return nil, fmt.Errorf("type %s has no Arrow form in calve", t)
 }
+
+// Names of the two binaries of a VARIANT: the encoded value and the dictionary of its field names
+// (`org.apache.paimon.data.variant.Variant`).
+const (
+	VariantValue    = "value"
+	VariantMetadata = "metadata"
+)
+
+var variantType = arrow.StructOf(
+	arrow.Field{Name: VariantValue, Type: arrow.BinaryTypes.Binary},
+	arrow.Field{Name: VariantMetadata, Type: arrow.BinaryTypes.Binary})
 
 // TimeUnit is the unit of a timestamp's Arrow values and of its cells: milliseconds up to precision 3, microseconds
 // up to 6, nanoseconds above.
@@ -122,11 +136,10 @@ func arrowField(f Field) (arrow.Field, error) {
 	return out, nil
 }
 
-// ArrowFields gives the Arrow fields of all columns, with nullability and field ids. It fails for VARIANT.
+// ArrowFields gives the Arrow fields of all columns, with nullability and field ids.
 func (s *Schema) ArrowFields() ([]arrow.Field, error) { return arrowFields(s.Fields) }
 
-// Arrow gives the Arrow schema of all columns. A column whose type has no Arrow form (VARIANT, refused by
-// CheckReadable and CheckWritable) is typed null.
+// Arrow gives the Arrow schema of all columns. A column without a valid type is typed null.
 func (s *Schema) Arrow() *arrow.Schema {
 	out := make([]arrow.Field, len(s.Fields))
 	for i, f := range s.Fields {
@@ -143,7 +156,7 @@ func (s *Schema) Arrow() *arrow.Schema {
 //
 // The forms: bool, int8, int16, int32, int64, float32, float64, string and []byte (copies), decimal128.Num; DATE is
 // int32 days, TIME int32 milliseconds, TIMESTAMP and TIMESTAMP_LTZ int64 in TimeUnit; ARRAY and ROW are []any,
-// MAP and MULTISET [][2]any. Arrays of other Arrow types than ArrowType gives are a mistake of the caller: panic.
+// MAP and MULTISET [][2]any, VARIANT []any of its value and its metadata. Arrays of other Arrow types than ArrowType gives are a mistake of the caller: panic.
 func Cell(a arrow.Array, row int) any {
 	if a.IsNull(row) {
 		return nil

@@ -101,8 +101,8 @@ func (s *Schema) checkMeaning(o Options) error {
 func (s *Schema) checkTypes(readOnly bool) error {
 	for _, f := range s.Fields {
 		switch t := f.Type; {
-		case !t.Primitive():
-			return fmt.Errorf("column %q has type %s: calve does not know nested types and VARIANT yet; "+
+		case !readOnly && !t.Primitive():
+			return fmt.Errorf("column %q has type %s: calve reads nested types and VARIANT but does not write them yet; "+
 				"use a table with primitive types", f.Name, t.Root)
 		case !readOnly && (t.Root == Timestamp || t.Root == TimestampLTZ) && t.Precision > 6:
 			return fmt.Errorf("column %q has type %s: calve writes timestamps up to microseconds; use precision 6", f.Name, t)

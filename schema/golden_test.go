@@ -99,15 +99,15 @@ func keyOrder(t *testing.T, data []byte) []string {
 
 // TestGoldenChecks says for every golden table what calve may do with it, and what the refusal must name.
 func TestGoldenChecks(t *testing.T) {
-	const merge, dv, producer, nested = `"merge-engine"`, `"deletion-vectors.enabled"`, `"changelog-producer"`, "nested"
+	const merge, dv, producer = `"merge-engine"`, `"deletion-vectors.enabled"`, `"changelog-producer"`
 	cases := map[string]struct{ read, write string }{
-		"append_all_types-schema-0":             {nested, "t_ts9"},
+		"append_all_types-schema-0":             {"", "t_ts9"},
 		"append_bloom-schema-0":                 {"", ""},
 		"append_only-schema-0":                  {"", ""},
 		"append_row_tracking-schema-0":          {"", `"row-tracking.enabled"`},
 		"append_unaware-schema-0":               {"", ""},
 		"pk_aggregation-schema-0":               {merge, merge},
-		"pk_all_types-schema-0":                 {nested, "t_ts9"},
+		"pk_all_types-schema-0":                 {"", "t_ts9"},
 		"pk_changelog_full_compaction-schema-0": {"", producer},
 		"pk_changelog_input-schema-0":           {"", producer},
 		"pk_changelog_lookup-schema-0":          {"", producer},
@@ -116,8 +116,8 @@ func TestGoldenChecks(t *testing.T) {
 		"pk_dynamic_bucket-schema-0":            {"", `"bucket"`},
 		"pk_first_row-schema-0":                 {merge, merge},
 		"pk_fixed-schema-0":                     {"", ""},
-		"pk_iceberg-schema-0":                   {nested, `"metadata.iceberg.storage"`},
-		"pk_iceberg_dv3-schema-0":               {nested, dv},
+		"pk_iceberg-schema-0":                   {"", `"metadata.iceberg.storage"`},
+		"pk_iceberg_dv3-schema-0":               {"", dv},
 		"pk_overwrite-schema-0":                 {"", ""},
 		"pk_partial_update-schema-0":            {`"ignore-delete"`, `"ignore-delete"`},
 		"pk_partial_update_seqgroup-schema-0":   {merge, merge},

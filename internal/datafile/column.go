@@ -35,9 +35,10 @@ type column struct {
 	bool bool
 	form fixedForm // neither text nor bool
 
+	nested bool    // inside a group: the page keeps levels
 	chunks []chunk // of the row groups
-	rows   []int64
-	group  int // the open row group
+	slots  []int64 // that they have: rows, unless something repeats
+	group  int     // the open row group
 	left   int64
 	opened bool
 	in     chunkReader
@@ -63,13 +64,11 @@ type builder struct {
 	off     []int32
 	data    []byte
 	used    int  // bytes of data
-	full    bool // data has reached batchBytes
+	limit   int  // of used
+	full    bool // data has reached its limit
 }
 
 func newColumn(name string, l leaf, t schema.Type) (*column, error) {
-	if l.repeated {
-		return nil, unsupportedf("the column is repeated")
-	}
 	dt, err := schema.ArrowType(t)
 	if err != nil {
 		return nil, err
@@ -116,7 +115,7 @@ func (c *column) next(n int) (arrow.Array, error) {
 
 // begin makes room for a batch of n rows.
 func (c *column) begin(n int) {
-	c.out = builder{want: n}
+	c.out = builder{want: n, limit: batchBytes}
 	switch {
 	case c.text:
 		c.out.off = view[int32](dirtyBytes(4 * (n + 1)))
@@ -155,7 +154,7 @@ func (c *column) nextPage() error {
 	}
 	for {
 		if c.in.left() == 0 {
-			return corruptf("the column chunk ends %d rows early", c.left)
+			return corruptf("the column chunk ends %d values early", c.left)
 		}
 		h, b, err := c.in.page()
 		if err != nil {
@@ -169,10 +168,10 @@ func (c *column) nextPage() error {
 			}
 		case pageData, pageDataV2:
 			if int64(h.values) > c.left {
-				return corruptf("page of %d rows where %d are left", h.values, c.left)
+				return corruptf("page of %d values where %d are left", h.values, c.left)
 			}
 			c.left -= int64(h.values)
-			if err := c.page.load(&c.leaf, codec, h, b, &c.dict); err != nil {
+			if err := c.page.load(&c.leaf, c.nested, codec, h, b, &c.dict); err != nil {
 				return err
 			}
 			if h.values > 0 {

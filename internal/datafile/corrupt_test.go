@@ -138,8 +138,9 @@ func FuzzRead(f *testing.F) {
 		}
 	}
 	paths, err := filepath.Glob("testdata/paimon/golden.db/*/bucket-0/*.parquet")
-	if err != nil || len(paths) == 0 {
-		f.Fatal(err, paths)
+	more, err2 := filepath.Glob("../testdata/golden/golden.db/*_all_types/bucket-0/*.parquet")
+	if paths = append(paths, more...); err != nil || err2 != nil || len(paths) < 6 {
+		f.Fatal(err, err2, paths)
 	}
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
@@ -149,6 +150,20 @@ func FuzzRead(f *testing.F) {
 		f.Add(b)
 	}
 	s.Fields = append(s.Fields, schema.Field{ID: 100, Name: "t_ts9", Type: mustType(f, "TIMESTAMP(9)")}) // INT96
+	text, err := os.ReadFile("../testdata/golden/golden.db/append_all_types/schema/schema-0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	golden, err := schema.Parse(text)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, x := range golden.Fields {
+		if !x.Type.Primitive() {
+			x.ID += 1000
+			s.Fields = append(s.Fields, x)
+		}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for i := range s.Fields { // one by one: an error in one column hides the others
 			one := schema.Schema{Fields: s.Fields[i : i+1]}

@@ -45,7 +45,7 @@ const (
 
 // leaf is a column that has values.
 type leaf struct {
-	name     string // of a top-level column; empty inside groups
+	name     string
 	phys     int32
 	length   int32 // of fixed-length values
 	optional bool
@@ -53,7 +53,36 @@ type leaf struct {
 	unit     timeUnit
 	decimal  bool
 	scale    int32
+
+	// Levels, all at most maxLevel. A slot is a value or what stands for one that is missing: its definition level says how
+	// many of the optional and repeated groups around it are there, and maxDef that the value is.
+	maxDef, maxRep uint8
+	// elemDef is the level from which on a slot is an element of the innermost repeated group around the leaf.
+	elemDef uint8
 }
+
+// element is a node of the file's schema: a leaf or a group.
+type element struct {
+	leaf         // of groups: name, optional, repeated, and the levels inside
+	at       int // index into footer.leaves, -1 for groups
+	children []*element
+}
+
+// child gives the child of a name, nil if there is none.
+func (e *element) child(name string) *element {
+	for _, c := range e.children {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// maxLevel bounds how deep optional and repeated groups may be nested, maxDepth how deep groups may be.
+const (
+	maxLevel = 120
+	maxDepth = 100
+)
 
 // chunk is the part of a column in one row group.
 type chunk struct {
@@ -71,21 +100,12 @@ type group struct {
 
 // footer is what a reader needs of a Parquet file's metadata.
 type footer struct {
+	root    element
 	leaves  []leaf
 	rows    int64
 	groups  []group
 	ordered []bool // of each leaf: its bounds are in the order of its type; shorter than leaves: not
 	tail    tailWindow
-}
-
-// find gives the index of a top-level leaf.
-func (f *footer) find(name string) (int, bool) {
-	for i := range f.leaves {
-		if f.leaves[i].name == name {
-			return i, true
-		}
-	}
-	return -1, false
 }
 
 // readFooter reads and checks the metadata of a file.
@@ -176,13 +196,19 @@ func (f *footer) checkRows() error {
 
 // schemaWalk follows the schema's tree, which is stored depth first with child counts.
 type schemaWalk struct {
-	seen bool  // the root
-	open []int // children still to come, from the root inwards
+	open []openGroup // from the root inwards
+}
+
+// openGroup is a group whose children are still to come.
+type openGroup struct {
+	e    *element
+	left int
 }
 
 // element reads one SchemaElement.
 func (w *schemaWalk) element(t *thriftReader, out *footer) {
-	var l leaf
+	e := &element{at: -1}
+	l := &e.leaf
 	l.phys = -1
 	children := int32(0)
 	t.fields(func(id int16, typ byte) bool {
@@ -212,36 +238,49 @@ func (w *schemaWalk) element(t *thriftReader, out *footer) {
 	if t.err != nil {
 		return
 	}
-	if !w.seen {
-		w.seen = true
-		w.open = append(w.open, int(children))
+	if w.open == nil {
+		e.optional, e.repeated = false, false
+		out.root = *e
+		w.open = []openGroup{{&out.root, int(children)}}
 		return
 	}
-	for len(w.open) > 0 && w.open[len(w.open)-1] == 0 {
+	for len(w.open) > 0 && w.open[len(w.open)-1].left == 0 {
 		w.open = w.open[:len(w.open)-1]
 	}
-	if len(w.open) == 0 || children < 0 {
+	if len(w.open) == 0 || children < 0 || len(w.open) > maxDepth {
 		t.fail("schema is not a tree")
 		return
 	}
-	w.open[len(w.open)-1]--
+	top := &w.open[len(w.open)-1]
+	top.left--
+	top.e.children = append(top.e.children, e)
+	l.maxDef, l.maxRep, l.elemDef = top.e.maxDef, top.e.maxRep, top.e.elemDef
+	if l.optional || l.repeated {
+		l.maxDef++
+	}
+	if l.repeated {
+		l.maxRep++
+		l.elemDef = l.maxDef
+	}
+	if l.maxDef > maxLevel {
+		t.fail("schema nested too deep")
+		return
+	}
 	if children > 0 {
-		w.open = append(w.open, int(children))
+		w.open = append(w.open, openGroup{e, int(children)})
 		return
 	}
 	if l.phys < typeBoolean || l.phys > typeFixedBytes || l.length < 0 {
 		t.fail("column without a known physical type")
 		return
 	}
-	if len(w.open) > 1 {
-		l.name = ""
-	}
-	out.leaves = append(out.leaves, l)
+	e.at = len(out.leaves)
+	out.leaves = append(out.leaves, *l)
 }
 
 func (w *schemaWalk) end(t *thriftReader) {
-	for _, n := range w.open {
-		if n != 0 && t.err == nil {
+	for _, g := range w.open {
+		if g.left != 0 && t.err == nil {
 			t.fail("schema ends early")
 		}
 	}

@@ -88,6 +88,9 @@ func randomColumn(r *rand.Rand, t schema.Type, n int, sh valueShape) arrow.Array
 
 // randomCell makes one value; one in eight is an extreme one.
 func randomCell(r *rand.Rand, t schema.Type, sh valueShape) any {
+	if !t.Primitive() {
+		return randomNested(r, t, sh)
+	}
 	extreme := r.IntN(8) == 0
 	pick := func(vs ...int64) int64 { return vs[r.IntN(len(vs))] }
 	switch t.Root {
@@ -167,6 +170,10 @@ func randomText(r *rand.Rand, t schema.Type, sh valueShape) any {
 }
 
 func appendCell(b array.Builder, v any) {
+	if v == nil {
+		b.AppendNull()
+		return
+	}
 	switch b := b.(type) {
 	case *array.BooleanBuilder:
 		b.Append(v.(bool))
@@ -194,6 +201,22 @@ func appendCell(b array.Builder, v any) {
 		b.Append(arrow.Time32(v.(int32)))
 	case *array.TimestampBuilder:
 		b.Append(arrow.Timestamp(v.(int64)))
+	case *array.MapBuilder:
+		b.Append(true)
+		for _, p := range v.([][2]any) {
+			appendCell(b.KeyBuilder(), p[0])
+			appendCell(b.ItemBuilder(), p[1])
+		}
+	case *array.ListBuilder:
+		b.Append(true)
+		for _, x := range v.([]any) {
+			appendCell(b.ValueBuilder(), x)
+		}
+	case *array.StructBuilder:
+		b.Append(true)
+		for i, x := range v.([]any) {
+			appendCell(b.FieldBuilder(i), x)
+		}
 	default:
 		panic(fmt.Sprintf("no builder for %T", b))
 	}
@@ -318,7 +341,7 @@ func sameRows(t testing.TB, s *schema.Schema, cols []int, got, want Rows) {
 		if a.NullN() != b.NullN() {
 			t.Fatalf("column %s has %d nulls, want %d", s.Fields[c].Name, a.NullN(), b.NullN())
 		}
-		if t := a.DataType().ID(); t != arrow.FLOAT32 && t != arrow.FLOAT64 && array.Equal(a, b) {
+		if t := a.DataType().ID(); t != arrow.FLOAT32 && t != arrow.FLOAT64 && !arrow.IsNested(t) && array.Equal(a, b) {
 			continue
 		}
 		for i := range want.N {
@@ -337,6 +360,8 @@ func cellText(a arrow.Array, i int) string {
 		return fmt.Sprintf("d%x", math.Float64bits(v))
 	case []byte:
 		return "b" + string(v)
+	case []any, [][2]any:
+		return anyText(v)
 	default:
 		return fmt.Sprintf("%T %v", v, v)
 	}

@@ -29,7 +29,8 @@ type header struct {
 	hasCRC         bool
 	values         int32
 	encoding       int32
-	levelEncoding  int32 // V1
+	levelEncoding  int32 // V1: of definition levels
+	repeatEncoding int32 // V1: of repetition levels
 	levels, repeat int32 // V2: bytes of the levels, which are not compressed
 	compressed     bool  // V2
 	nested         bool  // the header of the page's own type was there
@@ -160,7 +161,7 @@ func parseHeader(b []byte) (h header, n int, short bool, err error) {
 		}
 		return true
 	})
-	if t.err == nil && (h.values < 0 || h.full < 0 || h.levels < 0) {
+	if t.err == nil && (h.values < 0 || h.full < 0 || h.levels < 0 || h.repeat < 0) {
 		t.fail("negative size in a page header")
 	}
 	if t.err == nil && !h.nested && h.typ != pageIndex {
@@ -179,6 +180,8 @@ func (h *header) part(t *thriftReader, outer, id int16, typ byte) bool {
 		h.encoding = t.int32(typ)
 	case id == 3 && outer == 5:
 		h.levelEncoding = t.int32(typ)
+	case id == 4 && outer == 5:
+		h.repeatEncoding = t.int32(typ)
 	case id == 5 && outer == 8:
 		h.levels = t.int32(typ)
 	case id == 6 && outer == 8:
@@ -194,12 +197,16 @@ func (h *header) part(t *thriftReader, outer, id int16, typ byte) bool {
 // maxPageRows bounds the rows of a page, whose number its bytes do not bound: a run-length costs the same for any.
 const maxPageRows = 1 << 24
 
-// page is a decoded data page: a validity bitmap and the values that are not null, in one of the forms.
+// page is a decoded data page: a validity bitmap and the values that are not null, in one of the forms. The rows of a
+// column inside groups are the elements of the innermost repeated group around it; its slots have levels.
 type page struct {
 	rows, row int // rows of the page, and how many are taken
 	valid     []byte
 	present   int // values that are not null
 	val       int // values taken
+
+	defs, reps []uint8 // levels of the slots; reps is empty if nothing repeats
+	slot       int     // slots taken
 
 	form  form
 	plain []byte  // fixed and text: values as stored, from val on for text
@@ -223,24 +230,28 @@ const (
 	formDict              // indexes
 )
 
-// load decompresses a data page and decodes what is not plain.
-func (p *page) load(l *leaf, codec int32, h header, stored []byte, dict *dictionary) error {
+// load decompresses a data page and decodes what is not plain. The levels of a nested column are kept.
+func (p *page) load(l *leaf, nested bool, codec int32, h header, stored []byte, dict *dictionary) error {
 	if h.values > maxPageRows {
 		return unsupportedf("page of %d rows", h.values)
 	}
-	body, levels, err := p.unpack(l, codec, h, stored)
+	body, defs, reps, err := p.unpack(l, codec, h, stored)
 	if err != nil {
 		return err
 	}
 	p.rows, p.row, p.val = int(h.values), 0, 0
 	p.valid, p.present = nil, p.rows
-	if l.optional {
-		if p.valid, p.present, err = decodeLevels(p.validBuf, levels, p.rows); err != nil {
-			return err
-		}
-		if p.valid != nil {
-			p.validBuf = p.valid
-		}
+	switch {
+	case nested:
+		err = p.loadLevels(l, defs, reps, int(h.values))
+	case l.maxDef > 0:
+		p.valid, p.present, err = decodeLevels(p.validBuf, defs, p.rows)
+	}
+	if err != nil {
+		return err
+	}
+	if p.valid != nil {
+		p.validBuf = p.valid
 	}
 	switch h.encoding {
 	case encPlain:
@@ -268,25 +279,40 @@ func (p *page) inflate(codec int32, stored []byte, n int) (body []byte, err erro
 	return p.buf, err
 }
 
-// unpack gives the values and definition levels of a page, uncompressed.
-func (p *page) unpack(l *leaf, codec int32, h header, stored []byte) (body, levels []byte, err error) {
+// unpack gives the values of a page and its levels, uncompressed.
+func (p *page) unpack(l *leaf, codec int32, h header, stored []byte) (body, defs, reps []byte, err error) {
 	if h.typ == pageDataV2 {
-		n := int(h.levels)
-		if h.repeat != 0 || n > len(stored) || n > int(h.full) {
-			return nil, nil, corruptf("levels of %d and %d bytes in a page of %d", h.repeat, n, len(stored))
+		n, rep := int(h.levels), int(h.repeat)
+		if n > len(stored) || rep > len(stored)-n || n+rep > int(h.full) || rep > 0 && l.maxRep == 0 {
+			return nil, nil, nil, corruptf("levels of %d and %d bytes in a page of %d", rep, n, len(stored))
 		}
-		levels, stored = stored[:n], stored[n:]
-		if !h.compressed || len(stored) == 0 && int(h.full) == n {
+		reps, defs, stored = stored[:rep], stored[rep:rep+n], stored[rep+n:]
+		if !h.compressed || len(stored) == 0 && int(h.full) == n+rep {
 			codec = codecNone
 		}
-		body, err = p.inflate(codec, stored, int(h.full)-n)
-		return body, levels, err
+		body, err = p.inflate(codec, stored, int(h.full)-n-rep)
+		return body, defs, reps, err
 	}
-	if body, err = p.inflate(codec, stored, int(h.full)); err != nil || !l.optional {
-		return body, nil, err
+	if body, err = p.inflate(codec, stored, int(h.full)); err != nil {
+		return nil, nil, nil, err
 	}
-	if h.levelEncoding != encRLE {
-		return nil, nil, unsupportedf("level encoding %d", h.levelEncoding)
+	if l.maxRep > 0 {
+		if reps, body, err = splitLevels(body, h.repeatEncoding); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	if l.maxDef > 0 {
+		if defs, body, err = splitLevels(body, h.levelEncoding); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return body, defs, reps, nil
+}
+
+// splitLevels takes the levels, with their length in front, off a V1 page.
+func splitLevels(body []byte, encoding int32) (levels, rest []byte, err error) {
+	if encoding != encRLE {
+		return nil, nil, unsupportedf("level encoding %d", encoding)
 	}
 	if len(body) < 4 {
 		return nil, nil, corruptf("page of %d bytes has no levels", len(body))
@@ -295,7 +321,7 @@ func (p *page) unpack(l *leaf, codec int32, h header, stored []byte) (body, leve
 	if uint64(n) > uint64(len(body)-4) {
 		return nil, nil, corruptf("levels of %d bytes in a page of %d", n, len(body))
 	}
-	return body[4+n:], body[4 : 4+n], nil
+	return body[4 : 4+n], body[4+n:], nil
 }
 
 func (p *page) loadPlain(l *leaf, body []byte) error {

@@ -159,7 +159,7 @@ func (p *pruner) trusted(i int) bool {
 func (p *pruner) chunk(i, g int, rows int64) ColumnStats {
 	c := p.cols[i].col
 	if c == nil {
-		if p.cols[i].dt == arrow.Null {
+		if p.cols[i].in != nil || p.cols[i].dt == arrow.Null {
 			return ColumnStats{Nulls: -1}
 		}
 		return ColumnStats{Nulls: rows} // the file does not have the column

@@ -64,13 +64,25 @@ type Reader struct {
 
 // outColumn is one column of the result.
 type outColumn struct {
-	col  *column // nil: the file does not have it
-	cast caster  // nil: the types agree
-	dt   arrow.DataType
-	held arrow.Array // rows that did not fit the last batch, as the file has them
+	name string
+	in   rowReader // nil: the file does not have it
+	col  *column   // in, if it is no column of a nested type
+	// short: in may give fewer rows than asked for.
+	short bool
+	cast  caster // nil: the types agree
+	dt    arrow.DataType
+	held  arrow.Array // rows that did not fit the last batch, as the file has them
 	// ready are rows of an early column that did not fit the last batch.
 	ready arrow.Array
 	null  arrow.Array // a batch of nulls
+}
+
+// rowReader reads a column from front to back.
+type rowReader interface {
+	// next gives n rows or, if it may, fewer but at least one.
+	next(n int) (arrow.Array, error)
+	// skip passes over n rows.
+	skip(n int64) error
 }
 
 // Open reads the footer and prepares the columns. The file must stay open until the Reader is done; name is for
@@ -120,11 +132,11 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 
 // system finds a column that every key-value file has.
 func (r *Reader) system(name string, root schema.Root, step int) (*column, error) {
-	i, ok := r.foot.find(name)
-	if !ok {
+	e := r.foot.root.child(name)
+	if e == nil {
 		return nil, corruptf("the file has no column %s: it is no key-value file", name)
 	}
-	c, err := r.physical(i, schema.Type{Root: root, NotNull: true}, step)
+	c, err := r.flat(e, schema.Type{Root: root, NotNull: true}, step)
 	if err != nil {
 		return nil, fmt.Errorf("column %q: %w", name, err)
 	}
@@ -137,35 +149,55 @@ func (r *Reader) column(fileSchema *schema.Schema, f schema.Field, step int) (ou
 	if err != nil {
 		return outColumn{}, err
 	}
-	out := outColumn{dt: dt}
+	out := outColumn{name: f.Name, dt: dt}
 	at, ok := fileSchema.FieldByID(f.ID)
 	if !ok {
 		return out, nil
 	}
 	then := fileSchema.Fields[at]
-	i, ok := r.foot.find(then.Name)
-	if !ok {
+	e := r.foot.root.child(then.Name)
+	if e == nil {
 		return out, nil
 	}
-	if out.col, err = r.physical(i, then.Type, step); err != nil {
+	if !then.Type.Primitive() {
+		out.short = true
+		out.in, err = r.nested(e, then.Type, f.Type, step)
 		return out, err
 	}
+	c, err := r.flat(e, then.Type, step)
+	if err != nil {
+		return out, err
+	}
+	out.in, out.col, out.short = c, c, c.text
 	out.cast, err = casterOf(then.Type, f.Type)
 	return out, err
 }
 
+// flat prepares a leaf that is no part of a group.
+func (r *Reader) flat(e *element, t schema.Type, step int) (*column, error) {
+	if e.at < 0 || e.repeated {
+		return nil, unsupportedf("type %s is stored as a group or repeated", t)
+	}
+	return r.physical(e, e.name, t, step)
+}
+
 // physical prepares a leaf of the file for reading as a type.
-func (r *Reader) physical(i int, t schema.Type, step int) (*column, error) {
-	l := r.foot.leaves[i]
-	c, err := newColumn(l.name, l, t)
+func (r *Reader) physical(e *element, name string, t schema.Type, step int) (*column, error) {
+	c, err := newColumn(name, e.leaf, t)
 	if err != nil {
 		return nil, err
 	}
 	c.in = chunkReader{f: r.f, step: step}
-	c.at, c.tail = i, &r.foot.tail
+	c.at, c.tail = e.at, &r.foot.tail
 	for _, g := range r.foot.groups {
-		c.chunks = append(c.chunks, g.chunks[i])
-		c.rows = append(c.rows, g.rows)
+		k, slots := g.chunks[e.at], g.rows
+		if e.maxRep > 0 {
+			slots = k.values
+		}
+		if slots < g.rows {
+			return nil, corruptf("column chunk of %d values in a row group of %d rows", slots, g.rows)
+		}
+		c.chunks, c.slots = append(c.chunks, k), append(c.slots, slots)
 	}
 	return c, nil
 }
@@ -277,14 +309,14 @@ func (r *Reader) read(out *Rows, from, to, n int) (int, error) {
 		}
 	}
 	var err error
-	// Text columns first: they may end the batch early.
+	// Columns that may end the batch early come first.
 	for i := from; i < to; i++ {
 		c := &r.cols[i]
-		if c.col == nil || !c.col.text {
+		if c.in == nil || !c.short {
 			continue
 		}
 		if out.Cols[i] = c.held; c.held == nil {
-			if out.Cols[i], err = c.col.next(n); err != nil {
+			if out.Cols[i], err = c.in.next(n); err != nil {
 				return 0, err
 			}
 		}
@@ -323,14 +355,14 @@ func (r *Reader) readSystem(out *Rows, n int) error {
 // fill finishes a column of a batch: it is read unless text was read before, cut to n rows, and converted.
 func (c *outColumn) fill(a *arrow.Array, n int) (err error) {
 	switch {
-	case c.col == nil:
+	case c.in == nil:
 		if c.null == nil || c.null.Len() < n {
 			c.null = array.MakeArrayOfNull(memory.DefaultAllocator, c.dt, n)
 		}
 		*a = array.NewSlice(c.null, 0, int64(n))
 		return nil
 	case *a == nil:
-		if *a, err = c.col.next(n); err != nil {
+		if *a, err = c.in.next(n); err != nil {
 			return err
 		}
 	case (*a).Len() > n:
@@ -341,7 +373,7 @@ func (c *outColumn) fill(a *arrow.Array, n int) (err error) {
 	}
 	if c.cast != nil {
 		if *a, err = c.cast(*a); err != nil {
-			return fmt.Errorf("column %q: %w", c.col.name, err)
+			return fmt.Errorf("column %q: %w", c.name, err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package datafile
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/parquet-go/bitpack"
@@ -126,4 +127,57 @@ func decodeLevels(buf, b []byte, n int) (bitmap []byte, valid int, err error) {
 		return nil, 0, nil
 	}
 	return bitmap, bitutil.CountSetBits(bitmap, 0, n), nil
+}
+
+// decodeSmall fills dst with levels of at most top.
+func decodeSmall(dst []uint8, b []byte, top uint8) error {
+	width := bits.Len8(top)
+	if width == 0 {
+		clear(dst)
+		return nil
+	}
+	r := runs{b: b, width: width, left: len(dst)}
+	most := uint8(0)
+	for at := 0; at < len(dst); {
+		one, err := r.next()
+		if err != nil {
+			return err
+		}
+		part := dst[at : at+one.n]
+		at += one.n
+		if one.packed == nil {
+			if one.value > uint32(top) {
+				return corruptf("level %d where %d is the most", one.value, top)
+			}
+			for i := range part {
+				part[i] = uint8(one.value)
+			}
+			continue
+		}
+		most = max(most, unpackSmall(part, one.packed, width))
+	}
+	if most > top {
+		return corruptf("level %d where %d is the most", most, top)
+	}
+	return nil
+}
+
+// unpackSmall unpacks values of at most 8 bits, and gives the greatest.
+func unpackSmall(dst []uint8, packed []byte, width int) uint8 {
+	mask, most := uint64(1)<<width-1, uint8(0)
+	for len(dst) > 0 {
+		var x uint64
+		for i, b := range packed[:min(width, len(packed))] {
+			x |= uint64(b) << (8 * i)
+		}
+		packed = packed[min(width, len(packed)):]
+		n := min(8, len(dst))
+		for i := range n {
+			v := uint8(x & mask)
+			x >>= width
+			dst[i], most = v, max(most, v)
+		}
+		dst = dst[n:]
+	}
+	return most
 }

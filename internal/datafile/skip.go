@@ -12,26 +12,21 @@ import (
 
 // enter prepares all columns for a range: nothing behind it is fetched ahead.
 func (r *Reader) enter(x rowRange) {
-	r.each(func(c *column) error { c.upTo = x.to; c.limit(); return nil })
-}
-
-// each does something with every column of the file that is read.
-func (r *Reader) each(f func(*column) error) error {
 	for i := range r.cols {
 		if c := r.cols[i].col; c != nil {
-			if err := f(c); err != nil {
-				return fmt.Errorf("column %q: %w", c.name, err)
-			}
+			c.enter(x)
 		}
 	}
 	for _, c := range []*column{r.seq, r.kind} {
 		if c != nil {
-			if err := f(c); err != nil {
-				return fmt.Errorf("column %q: %w", c.name, err)
-			}
+			c.enter(x)
 		}
 	}
-	return nil
+}
+
+func (c *column) enter(x rowRange) {
+	c.upTo = x.to
+	c.limit()
 }
 
 // advance moves from the end of a range to the start of the next.
@@ -57,14 +52,14 @@ func (r *Reader) passTo() error {
 	}
 	n := r.ranges[0].from - r.row
 	r.row = r.ranges[0].from
-	return r.each(func(c *column) error { return c.skip(n) })
+	return r.skip(0, n)
 }
 
 // drop passes over n rows of a batch of which only the first early columns were read.
 func (r *Reader) drop(early, n int) error {
 	for i := range r.cols {
 		c := &r.cols[i]
-		if i < early || c.col == nil {
+		if i < early || c.in == nil {
 			continue
 		}
 		k := int64(n)
@@ -74,13 +69,25 @@ func (r *Reader) drop(early, n int) error {
 			}
 			k = max(0, k-int64(h.Len()))
 		}
-		if err := c.col.skip(k); err != nil {
-			return fmt.Errorf("column %q: %w", c.col.name, err)
+		if err := c.in.skip(k); err != nil {
+			return fmt.Errorf("column %q: %w", c.name, err)
+		}
+	}
+	return r.skip(len(r.cols), int64(n))
+}
+
+// skip passes over n rows of the columns from one on, and of sequence number and kind.
+func (r *Reader) skip(from int, n int64) error {
+	for i := from; i < len(r.cols); i++ {
+		if c := &r.cols[i]; c.in != nil {
+			if err := c.in.skip(n); err != nil {
+				return fmt.Errorf("column %q: %w", c.name, err)
+			}
 		}
 	}
 	for _, c := range []*column{r.seq, r.kind} {
 		if c != nil {
-			if err := c.skip(int64(n)); err != nil {
+			if err := c.skip(n); err != nil {
 				return fmt.Errorf("column %q: %w", c.name, err)
 			}
 		}
@@ -130,9 +137,9 @@ func (c *column) openGroup() error {
 		return corruptf("the column ends before the file's last row: %w", io.ErrUnexpectedEOF)
 	}
 	if c.group > 0 {
-		c.start += c.rows[c.group-1]
+		c.start += c.slots[c.group-1]
 	}
-	c.opened, c.left = true, c.rows[c.group]
+	c.opened, c.left = true, c.slots[c.group]
 	c.in.open(c.chunks[c.group])
 	c.dict.ready, c.places, c.placed = false, nil, false
 	c.limit()
@@ -146,13 +153,13 @@ func (c *column) find() {
 	}
 	c.placed = true
 	// An index that cannot be read is no index: the pages themselves are read.
-	c.places, _ = readPlaces(c.tail, c.in.f, &c.chunks[c.group], c.rows[c.group])
+	c.places, _ = readPlaces(c.tail, c.in.f, &c.chunks[c.group], c.slots[c.group])
 }
 
 // limit says how far the open row group may be fetched ahead.
 func (c *column) limit() {
 	c.in.stop = c.in.end
-	if !c.opened || c.upTo == 0 || c.upTo >= c.start+c.rows[c.group] {
+	if !c.opened || c.upTo == 0 || c.upTo >= c.start+c.slots[c.group] {
 		return
 	}
 	c.find()
@@ -168,7 +175,7 @@ func (c *column) limit() {
 func (c *column) passPages(n int64) (int64, error) {
 	c.find()
 	if c.places != nil {
-		row := c.rows[c.group] - c.left
+		row := c.slots[c.group] - c.left
 		i := sort.Search(len(c.places), func(i int) bool { return c.places[i].row > row+n }) - 1
 		if i < 0 || c.places[i].row <= row || c.places[i].at < c.in.pos {
 			return 0, nil

@@ -7,7 +7,7 @@ import (
 )
 
 // takeText appends up to k rows with present values of a text column. It takes fewer when the batch has reached
-// batchBytes: rows and values taken are returned.
+// its limit: rows and values taken are returned.
 func (c *column) takeText(k, present int) (rows, vals int, err error) {
 	p := &c.page
 	var n int
@@ -74,7 +74,7 @@ func (c *column) plainText(k int) (int, error) {
 			return 0, corruptf("value of %d bytes exceeds its page", n)
 		}
 		if len(data)-used < n+copyStep {
-			if used+n > batchBytes && o.n+i > 0 {
+			if used+n > o.limit && o.n+i > 0 {
 				p.plain, o.used, o.full = src[at-4:], used, true
 				return i, nil
 			}
@@ -106,7 +106,7 @@ func (c *column) dictText(k int) (int, error) {
 		lo, hi := d.off[x], d.off[x+1]
 		n := int(hi - lo)
 		if len(data)-used < n+copyStep {
-			if used+n > batchBytes && o.n+i > 0 {
+			if used+n > o.limit && o.n+i > 0 {
 				o.used, o.full = used, true
 				return i, nil
 			}
@@ -137,8 +137,8 @@ func (c *column) reserve(k, bytes, values int) {
 // grow moves the text to a buffer with room for n bytes more.
 func (o *builder) grow(data []byte, used, n int) []byte {
 	size := max(len(data)+len(data)/2, used+n+copyStep)
-	if used+n <= batchBytes {
-		size = min(size, batchBytes+2*copyStep)
+	if used+n <= o.limit {
+		size = min(size, o.limit+2*copyStep)
 	}
 	grown := dirtyBytes(size)
 	copy(grown, data[:used])

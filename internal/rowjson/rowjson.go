@@ -2,12 +2,13 @@
 //
 // Numbers are numbers, except DECIMAL, which is a string with its exact digits, and NaN and infinities, which are
 // strings. BINARY is base64, DATE is 2006-01-02, TIME is 15:04:05.000, TIMESTAMP is 2006-01-02T15:04:05.000000 with as
-// many fraction digits as its unit has, and TIMESTAMP_LTZ the same in UTC with a Z.
+// many fraction digits as its unit has, and TIMESTAMP_LTZ the same in UTC with a Z. ARRAY is an array, ROW an object, MAP
+// and MULTISET an array of [key, value] pairs in stored order (keys need not be strings), and VARIANT an object of the two
+// binaries "value" and "metadata".
 package rowjson
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"math"
 	"strconv"
 	"time"
@@ -82,11 +83,45 @@ func AppendValue(dst []byte, col arrow.Array, row int) []byte {
 	case *array.Timestamp:
 		return appendTimestamp(dst, c, row)
 	}
-	s, err := json.Marshal(col.GetOneForMarshal(row))
-	if err != nil {
-		return append(dst, "null"...)
+	return appendNested(dst, col, row)
+}
+
+// appendNested appends a cell of a nested type; of any other type, null.
+func appendNested(dst []byte, col arrow.Array, row int) []byte {
+	switch c := col.(type) {
+	case *array.Map: // before List: a map is a list of pairs
+		from, to := c.ValueOffsets(row)
+		dst = append(dst, '[')
+		for i := int(from); i < int(to); i++ {
+			if i > int(from) {
+				dst = append(dst, ',')
+			}
+			dst = AppendValue(append(dst, '['), c.Keys(), i)
+			dst = AppendValue(append(dst, ','), c.Items(), i)
+			dst = append(dst, ']')
+		}
+		return append(dst, ']')
+	case *array.List:
+		from, to := c.ValueOffsets(row)
+		dst = append(dst, '[')
+		for i := int(from); i < int(to); i++ {
+			if i > int(from) {
+				dst = append(dst, ',')
+			}
+			dst = AppendValue(dst, c.ListValues(), i)
+		}
+		return append(dst, ']')
+	case *array.Struct:
+		dst = append(dst, '{')
+		for i, f := range c.DataType().(*arrow.StructType).Fields() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendValue(append(AppendString(dst, f.Name), ':'), c.Field(i), row)
+		}
+		return append(dst, '}')
 	}
-	return append(dst, s...)
+	return append(dst, "null"...)
 }
 
 func appendTimestamp(dst []byte, c *array.Timestamp, row int) []byte {

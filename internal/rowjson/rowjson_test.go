@@ -189,3 +189,39 @@ func TestRows(t *testing.T) {
 		t.Errorf("no columns: %s", got)
 	}
 }
+
+// TestNested: nested cells are written inside out with the same rules; maps are pairs, as their keys need not be strings.
+func TestNested(t *testing.T) {
+	row := arrow.StructOf(arrow.Field{Name: "a\"", Type: arrow.PrimitiveTypes.Int32, Nullable: true},
+		arrow.Field{Name: "b", Type: arrow.ListOf(&arrow.Decimal128Type{Precision: 5, Scale: 2}), Nullable: true})
+	typ := arrow.MapOf(arrow.PrimitiveTypes.Int64, row)
+	col := column(t, typ, func(b array.Builder) {
+		m := b.(*array.MapBuilder)
+		keys, items := m.KeyBuilder().(*array.Int64Builder), m.ItemBuilder().(*array.StructBuilder)
+		list := items.FieldBuilder(1).(*array.ListBuilder)
+		m.Append(true)
+		keys.AppendValues([]int64{7, -1}, nil)
+		items.Append(true)
+		items.FieldBuilder(0).(*array.Int32Builder).Append(1)
+		list.Append(true)
+		list.ValueBuilder().(*array.Decimal128Builder).Append(decimal128.FromI64(150))
+		list.ValueBuilder().AppendNull()
+		items.AppendNull()
+		m.AppendNull()
+		m.Append(true)
+		m.Append(true)
+		keys.Append(0)
+		items.Append(true)
+		items.FieldBuilder(0).AppendNull()
+		list.Append(true)
+	})
+	want := []string{`[[7,{"a\"":1,"b":["1.50",null]}],[-1,null]]`, `null`, `[]`, `[[0,{"a\"":null,"b":[]}]]`}
+	for i, w := range want {
+		if got := string(AppendValue(nil, col, i)); got != w || !json.Valid([]byte(got)) {
+			t.Errorf("row %d: %s, want %s", i, got, w)
+		}
+		if got := string(AppendValue(nil, array.NewSlice(col, int64(i), int64(i+1)), 0)); got != w {
+			t.Errorf("slice at row %d: %s, want %s", i, got, w)
+		}
+	}
+}
