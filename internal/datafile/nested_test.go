@@ -119,14 +119,14 @@ func randomNested(r *rand.Rand, t schema.Type, sh valueShape) any {
 // TestNestedFromOthers reads nested columns that the Arrow library wrote in many forms, in batches of all sizes.
 func TestNestedFromOthers(t *testing.T) {
 	s := nestedTypes(t)
-	in := randomRows(newRand(31), s, 0, 400, valueShape{nulls: 0.2, repeats: 60})
+	in := randomRows(newRand(31), s, 0, 200, valueShape{nulls: 0.2, repeats: 60})
 	rec := array.NewRecordBatch(s.Arrow(), in.Cols, int64(in.N))
 	for name, props := range map[string][]parquet.WriterProperty{
 		"v1":         {parquet.WithCompression(compress.Codecs.Zstd)},
 		"v2":         {parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithCompression(compress.Codecs.Snappy)},
 		"v2 plain":   {parquet.WithDataPageVersion(parquet.DataPageV2), parquet.WithDictionaryDefault(false)},
 		"tiny pages": {parquet.WithDataPageSize(1), parquet.WithBatchSize(3)},
-		"row groups": {parquet.WithMaxRowGroupLength(90), parquet.WithDataPageSize(400)},
+		"row groups": {parquet.WithMaxRowGroupLength(60), parquet.WithDataPageSize(400)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var buf bytes.Buffer
@@ -137,7 +137,7 @@ func TestNestedFromOthers(t *testing.T) {
 			if err := errors.Join(w.Write(rec), w.Close()); err != nil {
 				t.Fatal(err)
 			}
-			for _, batch := range []int{1, 7, 5000} {
+			for _, batch := range []int{3, 5000} {
 				got, err := readFile(buf.Bytes(), s, ReadSpec{Schema: s, Cols: allColumns(s), BatchRows: batch})
 				if err != nil {
 					t.Fatal(err)
@@ -287,7 +287,7 @@ func TestNestedHostile(t *testing.T) {
 				nested = append(nested, c)
 			}
 		}
-		for range 60 {
+		for range 25 {
 			c := append([]byte(nil), x.file...)
 			for range 1 + r.IntN(12) {
 				c[r.IntN(len(c))] ^= byte(1 << r.IntN(8))
