@@ -271,9 +271,6 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		b.nextSeq = max(b.nextSeq, e.File.MaxSeq+1)
 	}
 	for _, b := range order {
-		if b.levels == nil {
-			continue
-		}
 		if err := b.levels.Apply(changes[b].change()); err != nil {
 			return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
 		}

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ func (c *changeOf) change() lsm.Change { return lsm.Change{Removed: c.removed, A
 
 // enqueueLocked asks for a compaction of the bucket, if its shape calls for one; mu is held.
 func (t *Table) enqueueLocked(b *bucket) {
-	if t.set.Compaction == 0 || t.opts.WriteOnly || b.levels == nil || b.busy || t.closed || t.poison != nil {
+	if t.set.Compaction == 0 || t.opts.WriteOnly || b.busy || t.closed || t.poison != nil {
 		return
 	}
 	if _, ok := lsm.Pick(b.levels, t.policy); !ok {
@@ -212,12 +211,9 @@ func (t *Table) report(snap *manifest.Snapshot, b *bucket, job lsm.Job, change l
 	}
 }
 
-// Compact compacts in the foreground until nothing is left to do: every bucket to the highest level with full, else
-// as the picker asks. It waits for background compactions of the same buckets.
+// Compact compacts in the foreground until nothing is left to do: every bucket to the highest level with full (without
+// primary key: until no small files are left that fit into one), else as the picker asks. It waits for background compactions of the same buckets.
 func (t *Table) Compact(ctx context.Context, full bool) error {
-	if t.keys == nil {
-		return fmt.Errorf("%s: a table without primary key has no levels to compact", t.store.URL(""))
-	}
 	t.commitMu.Lock()
 	err := t.refresh(ctx)
 	t.commitMu.Unlock()

@@ -86,7 +86,7 @@ type partition struct {
 // bucket is the engine's view of one (partition, bucket). Its fields are guarded by Table.mu.
 type bucket struct {
 	part    lsm.Part
-	levels  *lsm.Levels // nil for tables without primary key
+	levels  *lsm.Levels
 	nextSeq int64
 	sel     []int32     // rows of the active buffer that belong here; unused when the buffer has one bucket
 	ready   []readyFile // flushed, not yet published
@@ -119,7 +119,7 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 		return nil, err
 	}
 	t := &Table{
-		store: store, meta: meta, schema: s, opts: opts, set: set, env: env, policy: lsm.PolicyOf(opts),
+		store: store, meta: meta, schema: s, opts: opts, set: set, env: env, policy: lsm.PolicyOf(opts, s.Keyed()),
 		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{}, unpublished: map[*bucket]struct{}{},
 		inflight: map[int64]int{}, slots: make(chan struct{}, 2), queued: make(chan struct{}, max(1, set.Compaction)),
 	}
@@ -191,9 +191,6 @@ func (t *Table) setKnown(id int64) {
 func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
 	for i := range files {
 		b.nextSeq = max(b.nextSeq, files[i].MaxSeq+1)
-	}
-	if t.keys == nil {
-		return nil
 	}
 	var err error
 	b.levels, err = lsm.NewLevels(t.keys, t.policy.NumLevels, files)
@@ -335,7 +332,7 @@ func (t *Table) dropUnpublished(ctx context.Context) {
 
 // start runs the background goroutines; each ends when t.ctx does.
 func (t *Table) start() {
-	if !t.opts.WriteOnly && t.keys != nil {
+	if !t.opts.WriteOnly {
 		for range t.set.Compaction {
 			t.goFunc(t.compactionLoop)
 		}
@@ -447,9 +444,6 @@ func (t *Table) Metrics() Metrics {
 	defer t.mu.Unlock()
 	out.BufferedRows, out.BufferedBytes, out.CompactionQueue = int64(t.active.rows), t.active.bytes, len(t.queue)
 	for _, b := range t.buckets {
-		if b.levels == nil {
-			continue
-		}
 		for _, f := range b.levels.Files() {
 			for len(out.Files) <= f.Level {
 				out.Files, out.Bytes = append(out.Files, 0), append(out.Bytes, 0)

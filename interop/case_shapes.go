@@ -25,7 +25,8 @@ func init() {
 	RegisterCase(&Case{
 		Name: "append_unaware", About: "a table without key and without buckets",
 		Columns: columns, Options: map[string]string{"bucket": "-1"},
-		Steps: []Step{{Ops: churn(columns, 1, 100)[0].Ops, Export: true}, {Ops: puts(rowsOf(columns, []any{"same", 1, "a", nil}, []any{"same", 1, "a", nil})), Export: true}},
+		Steps: append([]Step{{Ops: churn(columns, 1, 100)[0].Ops, Export: true}, {Ops: puts(rowsOf(columns, []any{"same", 1, "a", nil}, []any{"same", 1, "a", nil})), Export: true}},
+			smallPuts(columns, 8)...),
 	})
 }
 
@@ -61,6 +62,15 @@ func smallChurn(columns []Column, steps, changes int) []Step {
 	return out
 }
 
+// smallPuts makes small steps of inserts that are compacted as the options ask, and in the end altogether.
+func smallPuts(columns []Column, steps int) []Step {
+	out := make([]Step, steps)
+	for i := range out {
+		out[i] = Step{Ops: churn(columns, 1, 10+i)[0].Ops, Pick: true, Compact: i == steps-1, Export: i == steps-1}
+	}
+	return out
+}
+
 func partitionsCase() *Case {
 	columns := []Column{{"day", "DATE NOT NULL"}, {"place", "STRING NOT NULL"}, {"n", "INT NOT NULL"}, {"id", "BIGINT NOT NULL"}, {"v", "STRING"}}
 	places := []string{"a/b=c%d", "plain", "with space", "%2F", "..", "żółć 日本", "a:b*c?d\"e", "{x}^[y]#z", "ends with ", "'quoted'"}
@@ -85,6 +95,7 @@ func appendCase() *Case {
 	return &Case{
 		Name: "append", About: "a table without key: repeated rows stay, partitions of nulls",
 		Columns: columns, Partition: []string{"p", "q"}, Options: map[string]string{"bucket": "2", "bucket-key": "id"},
-		Steps: []Step{{Ops: puts(rows), Export: true}, {Ops: puts(rows[2:]), Export: true}, {Ops: puts(rows[:1]), Export: true}},
+		Steps: []Step{{Ops: puts(rows), Export: true}, {Ops: puts(rows[2:]), Export: true}, {Ops: puts(rows[:1]), Compact: true, Export: true},
+			{Ops: puts(rows), Export: true}},
 	}
 }

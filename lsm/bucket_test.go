@@ -33,7 +33,7 @@ func newBucket(t testing.TB, r *rand.Rand, store storage.Store, s *schema.Schema
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bucket{t: t, r: r, s: s, part: Part{Dir: "bucket-0", Partition: binrow.EmptyRow, TotalBuckets: 1}, policy: PolicyOf(o)}
+	b := &bucket{t: t, r: r, s: s, part: Part{Dir: "bucket-0", Partition: binrow.EmptyRow, TotalBuckets: 1}, policy: PolicyOf(o, s.Keyed())}
 	var n atomic.Int64
 	b.files = Files{
 		Store: store, Schema: s, Options: o, Now: fixedNow,

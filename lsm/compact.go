@@ -21,7 +21,12 @@ import (
 // no delete stays there.
 //
 // The result is what has to be committed. If Compact fails, or its context ends, it deletes the files it made.
+//
+// Files of a table without primary key become one file.
 func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) {
+	if !f.Schema.Keyed() {
+		return f.compactAppend(ctx, part, job)
+	}
 	sections, err := Sections(NewKeys(f.Schema), job.Files)
 	if err != nil {
 		return Change{}, fmt.Errorf("compact: %w", err)

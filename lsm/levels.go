@@ -46,7 +46,8 @@ type ranged struct {
 	min, max string
 }
 
-// NewLevels arranges the files of a bucket on num levels. Files on a higher level raise the number of levels.
+// NewLevels arranges the files of a bucket on num levels; keys nil: of a table without primary key, whose files are all on
+// level 0. Files on a higher level raise the number of levels.
 // It fails with ErrLevels if the files break a rule.
 func NewLevels(keys *Keys, num int, files []manifest.DataFile) (*Levels, error) {
 	if num < 1 {
@@ -114,6 +115,12 @@ func newRanged(keys *Keys, f manifest.DataFile) (ranged, error) {
 		return ranged{}, fmt.Errorf("%w: file %s is on level %d", ErrLevels, f.Name, f.Level)
 	}
 	r := ranged{file: f}
+	if keys == nil {
+		if f.Level != 0 {
+			return ranged{}, fmt.Errorf("%w: file %s of a table without primary key is on level %d", ErrLevels, f.Name, f.Level)
+		}
+		return r, nil
+	}
 	var err error
 	if r.min, err = keys.FromSerialized(f.MinKey); err == nil {
 		r.max, err = keys.FromSerialized(f.MaxKey)

@@ -13,11 +13,17 @@ type Policy struct {
 	MaxSizeAmplificationPercent int
 	SizeRatio                   int // percent
 	TargetFileSize              int64
+	Append                      *AppendPolicy // of a table without primary key; nil otherwise
 }
 
-// PolicyOf takes the policy from the table options.
-func PolicyOf(o schema.Options) Policy {
+// PolicyOf takes the policy from the options of a table with or without primary key.
+func PolicyOf(o schema.Options, keyed bool) Policy {
+	var a *AppendPolicy
+	if !keyed {
+		a = &AppendPolicy{MinFiles: o.CompactionMinFiles, SizeRatio: o.SizeRatio, TargetFileSize: o.TargetFileSize, Ordered: o.Bucket > 0}
+	}
 	return Policy{
+		Append:    a,
 		NumLevels: o.NumLevels, Trigger: o.CompactionTrigger, StopTrigger: o.StopTrigger,
 		MaxSizeAmplificationPercent: o.MaxSizeAmplificationPercent, SizeRatio: o.SizeRatio,
 		TargetFileSize: o.TargetFileSize,
@@ -41,7 +47,12 @@ type Job struct {
 //  2. Size ratio: beginning with the newest run, the next is added while the sum so far is not smaller than it, by
 //     SizeRatio percent; two or more are compacted.
 //  3. Number of runs: above Trigger, as many of the newest as it takes to be back at it, and more by rule 2.
+//
+// Files of a table without primary key are chosen by its AppendPolicy.
 func Pick(l *Levels, p Policy) (Job, bool) {
+	if p.Append != nil {
+		return pickAppend(l.Files(), *p.Append)
+	}
 	runs := l.Runs()
 	if len(runs) < max(p.Trigger, 1) || len(runs) == 0 {
 		return Job{}, false
@@ -58,8 +69,12 @@ func Pick(l *Levels, p Policy) (Job, bool) {
 	return Job{}, false
 }
 
-// PickFull brings all files to the highest level, unless they are there.
+// PickFull brings all files to the highest level, unless they are there. In a table without primary key it makes one
+// file of small ones, as often as it is asked until none are left.
 func PickFull(l *Levels, p Policy) (Job, bool) {
+	if p.Append != nil {
+		return pickAppendFull(l.Files(), *p.Append)
+	}
 	runs := l.Runs()
 	if len(runs) == 0 {
 		return Job{}, false

@@ -94,11 +94,15 @@ func describeRuns(l *Levels) string {
 }
 
 func policyOf(t *testing.T, d *directive) Policy {
-	return Policy{
+	p := Policy{
 		NumLevels: d.int(t, "levels", 3), Trigger: d.int(t, "trigger", 5), StopTrigger: d.int(t, "stop", 8),
 		MaxSizeAmplificationPercent: d.int(t, "amp", 200), SizeRatio: d.int(t, "ratio", 1),
 		TargetFileSize: int64(d.int(t, "target", 0)),
 	}
+	if order := d.int(t, "append", 0); order > 0 {
+		p.Append = &AppendPolicy{MinFiles: d.int(t, "min", 5), SizeRatio: p.SizeRatio, TargetFileSize: p.TargetFileSize, Ordered: order > 1}
+	}
+	return p
 }
 
 func bigintKeys(t testing.TB) *Keys {
@@ -109,7 +113,7 @@ func bigintKeys(t testing.TB) *Keys {
 //
 //	levels num=3          new levels of the files given
 //	apply                 a change: lines "- FILE" and "+ FILE"
-//	pick, pick-full       with trigger=, amp=, ratio=, levels=
+//	pick, pick-full       with trigger=, amp=, ratio=, levels=; append=1: without primary key, 2: with ordered buckets
 //	simulate              see simulate
 func TestPicker(t *testing.T) {
 	for _, pattern := range []string{"testdata/pick-*.txt", "testdata/levels-*.txt"} {
@@ -244,7 +248,10 @@ func TestPolicyOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Policy{NumLevels: 3, Trigger: 4, StopTrigger: 7, MaxSizeAmplificationPercent: 200, SizeRatio: 7, TargetFileSize: 1 << 20}
-	if got := PolicyOf(o); got != want {
+	if got := PolicyOf(o, true); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := *PolicyOf(o, false).Append; got != (AppendPolicy{MinFiles: 5, SizeRatio: 7, TargetFileSize: 1 << 20, Ordered: true}) {
+		t.Errorf("append tables: %+v", got)
 	}
 }

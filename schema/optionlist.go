@@ -25,7 +25,7 @@ var optionGroups = []optionGroup{
 	honours("`deduplicate`", optMergeEngine),
 	honours("reading: all; writing: `none`", optProducer),
 	honours("", optNumLevels, optTrigger, "num-sorted-run.stop-trigger", "compaction.max-size-amplification-percent",
-		"compaction.size-ratio", "write-only", "write.compaction-skip"),
+		"compaction.size-ratio", "compaction.min.file-num", "write-only", "write.compaction-skip"),
 
 	// Data files.
 	honours("parquet", optFileFormat, fileFormatPerLevel),
@@ -155,7 +155,7 @@ var optionGroups = []optionGroup{
 	ignores("how compaction chooses; calve chooses by the honoured options", "compaction.force-rewrite-all-files",
 		"compaction.force-up-level-0", "compaction.offpeak.start.hour", "compaction.offpeak.end.hour",
 		"compaction.offpeak-ratio", "compaction.optimization-interval", "compaction.total-size-threshold",
-		"compaction.incremental-size-threshold", "compaction.min.file-num", "compaction.file-num-limit",
+		"compaction.incremental-size-threshold", "compaction.file-num-limit",
 		"compaction.delete-ratio-threshold", "compaction.*", "commit.force-compact", "lookup-compact",
 		"lookup-compact.max-interval", "lookup-wait", "changelog-producer.lookup-wait", "overwrite-upgrade"),
 	ignores("calve retries and expires in its own way", "commit.max-retries", "commit.max-retry-wait",

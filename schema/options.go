@@ -53,6 +53,7 @@ type Options struct {
 	StopTrigger                 int  // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
 	MaxSizeAmplificationPercent int  // compaction.max-size-amplification-percent
 	SizeRatio                   int  // compaction.size-ratio, in percent
+	CompactionMinFiles          int  // compaction.min.file-num: small append files from which a compaction is looked for
 	WriteOnly                   bool // write-only: neither compact nor expire
 
 	// Data files.
@@ -191,6 +192,7 @@ func (p *optionParser) levels(o *Options) {
 		p.int("num-sorted-run.stop-trigger", addSafely(o.CompactionTrigger, 3), 0, math.MaxInt32))
 	o.MaxSizeAmplificationPercent = p.int("compaction.max-size-amplification-percent", 200, 0, math.MaxInt32)
 	o.SizeRatio = p.int("compaction.size-ratio", 1, 0, math.MaxInt32)
+	o.CompactionMinFiles = p.int("compaction.min.file-num", 5, 1, math.MaxInt32)
 }
 
 func (p *optionParser) metadata(o *Options) {

@@ -68,7 +68,7 @@ func TestStatsMode(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	want := Options{
 		Bucket: -1, BucketFunction: "default", MergeEngine: "deduplicate", ChangelogProducer: "none", NumLevels: 6,
-		CompactionTrigger: 5, StopTrigger: 8, MaxSizeAmplificationPercent: 200, SizeRatio: 1, FileFormat: "parquet",
+		CompactionTrigger: 5, StopTrigger: 8, MaxSizeAmplificationPercent: 200, SizeRatio: 1, CompactionMinFiles: 5, FileFormat: "parquet",
 		TargetFileSize: 128 << 20, Compression: "zstd", ZstdLevel: 1, DataFilePrefix: "data-", LegacyPartitionName: true,
 		DefaultPartitionName: "__DEFAULT_PARTITION__", StatsMode: "truncate(16)", StatsDense: true, ManifestTargetSize: 8 << 20,
 		ManifestMergeMinCount: 30, ManifestFullCompactionSize: 16 << 20, SnapshotNumRetainedMin: 10,

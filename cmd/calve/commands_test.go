@@ -341,9 +341,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 func TestCompactAppendTable(t *testing.T) {
 	c := newCLI(t)
 	c.ok("", "create", "t", "--columns", "id INT")
-	c.fails("", []string{"compact", "t"}, "no levels to compact")
 	c.ok(`{"id":1}`, "put", "t")
-	if got := c.ok("", "export", "t"); !strings.Contains(got, "1 file, 1 row") {
+	c.ok(`{"id":2}`, "put", "t")
+	c.ok("", "compact", "t", "--full")
+	if got := c.ok("", "export", "t"); !strings.Contains(got, "1 file, 2 rows") {
 		t.Errorf("export: %s", got)
 	}
 }
