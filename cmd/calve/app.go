@@ -61,7 +61,7 @@ A table is named database.table; without a database it is in the database "defau
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())
 	})
-	root.AddCommand(a.createCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.tailCmd(), a.compactCmd(),
+	root.AddCommand(a.createCmd(), a.alterCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.tailCmd(), a.compactCmd(),
 		a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.configCmd(), a.demoCmd(), a.versionCmd())
 	return root
 }
