@@ -39,7 +39,7 @@ type Split struct {
 func (s Split) Snapshot() *manifest.Snapshot { return s.snap }
 
 // Scan reads the rows of a snapshot: merged by key, without deleted ones. A table without snapshots has no rows.
-// The schema is that of the snapshot.
+// The schema is the newest one when the latest snapshot is asked for, else that of the snapshot (paimon-format §3.2).
 func (r *Reader) Scan(ctx context.Context, q Query) iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		splits, err := r.Plan(ctx, q)
@@ -68,7 +68,7 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := r.view(ctx, snap.SchemaID)
+	v, err := r.viewOf(ctx, q, snap)
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +76,19 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 		return nil, err
 	}
 	return r.plan(ctx, v, snap, v.batchVisible)
+}
+
+// viewOf chooses the schema of a query: the newest one for the present rows, also when nothing was committed since it
+// was made; that of the snapshot for older ones.
+func (r *Reader) viewOf(ctx context.Context, q Query, snap *manifest.Snapshot) (*view, error) {
+	if q.Snapshot != 0 {
+		return r.view(ctx, snap.SchemaID)
+	}
+	s, err := r.meta.LatestSchema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.view(ctx, s.ID)
 }
 
 // plan finds the splits of those files of a snapshot that keep wants.

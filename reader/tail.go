@@ -58,19 +58,24 @@ func ParseStart(s string) (Start, error) {
 
 // TailSpec is what a tail reads and how it waits.
 type TailSpec struct {
-	From    Start
-	Follow  bool          // wait for new snapshots; else end at the newest one
-	Wake    <-chan int64  // announces new snapshots in the writer's process; nil: only polling
-	Poll    time.Duration // pause between two looks for the next snapshot; default 200 ms
-	Columns []string      // nil: all
+	From   Start
+	Follow bool          // wait for new snapshots; else end at the newest one
+	Wake   <-chan int64  // announces new snapshots in the writer's process; nil: only polling
+	Poll   time.Duration // pause between two looks for the next snapshot; default 200 ms
+	// Columns are named as in the schema at the start. A column that is renamed meanwhile is followed by its field id; when
+	// one is dropped the tail ends with an error that matches ErrQuery. Nil: all, new ones too as they come.
+	Columns []string
 }
 
 // Changes are rows of one snapshot in the order in which they apply. Rows of different buckets have no order.
 type Changes struct {
 	Snapshot int64
 	Kind     manifest.CommitKind
-	State    bool              // rows of a whole snapshot, told as inserts, because earlier changes are gone
-	Bucket   string            // folder of the bucket
+	State    bool   // rows of a whole snapshot, told as inserts, because earlier changes are gone
+	Bucket   string // folder of the bucket
+	// Schema is what the rows are in: the newest schema there was when the tail began, and from the first snapshot of a
+	// newer one on, that. Rows of older files are read through it.
+	Schema   *schema.Schema
 	Rec      arrow.RecordBatch // nil in the closing item of a snapshot
 	RowKinds []schema.RowKind  // nil: all inserts
 	// Complete marks the closing item of the snapshot: all its changes were delivered. A reader that has dealt with them
@@ -90,11 +95,15 @@ type Changes struct {
 // been expired the error matches manifest.ErrSnapshotExpired.
 func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, error] {
 	return func(yield func(Changes, error) bool) {
-		next, err := r.begin(ctx, spec, yield)
+		next, l := int64(0), &lens{}
+		err := l.open(ctx, r, spec)
+		if err == nil {
+			next, err = r.begin(ctx, l, spec, yield)
+		}
 		for ; err == nil; next++ {
 			var snap *manifest.Snapshot
 			if snap, err = r.nextSnapshot(ctx, next, spec); err == nil {
-				err = r.step(ctx, snap, spec, yield)
+				err = r.step(ctx, l, snap, yield)
 			}
 		}
 		stopped := spec.Follow && ctx.Err() != nil
@@ -107,8 +116,61 @@ func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, err
 // errEnd ends a tail without an error.
 var errEnd = errors.New("end of the change stream")
 
+// lens is what a tail sees the table through: a schema, which changes when a snapshot names a newer one, and the columns
+// asked for, which are the same through all of them.
+type lens struct {
+	*view
+	cols []int // indexes into the schema's fields
+	ids  []int // field ids of the columns; nil: all there are
+}
+
+// open takes the newest schema.
+func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
+	s, err := r.meta.LatestSchema(ctx)
+	if err != nil {
+		return err
+	}
+	if l.view, err = r.view(ctx, s.ID); err != nil {
+		return err
+	}
+	if l.cols, err = l.projection(spec.Columns); err != nil || spec.Columns == nil {
+		return err
+	}
+	l.ids = make([]int, len(l.cols))
+	for i, c := range l.cols {
+		l.ids[i] = s.Fields[c].ID
+	}
+	return nil
+}
+
+// follow changes to the schema of a snapshot if that is newer.
+func (l *lens) follow(ctx context.Context, r *Reader, snap *manifest.Snapshot) error {
+	if snap.SchemaID <= l.schema.ID {
+		return nil
+	}
+	v, err := r.view(ctx, snap.SchemaID)
+	if err != nil {
+		return err
+	}
+	old := l.view
+	l.view = v
+	if l.ids == nil {
+		l.cols, err = v.projection(nil)
+		return err
+	}
+	for i, id := range l.ids {
+		c, ok := v.schema.FieldByID(id)
+		if !ok {
+			return fmt.Errorf("%w: column %q was dropped from the table by schema %d; start the tail again with other columns",
+				ErrQuery, old.schema.Fields[l.cols[i]].Name, v.schema.ID)
+		}
+		l.cols[i] = c
+	}
+	return nil
+}
+
 // begin finds the first snapshot to read, after telling the state before it where that is needed.
-func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, error) bool) (int64, error) {
+func (r *Reader) begin(ctx context.Context, l *lens, spec TailSpec, yield func(Changes, error) bool) (int64, error) {
 	switch spec.From.Mode {
 	case FromSnapshot:
 		return spec.From.Snapshot, nil
@@ -129,27 +191,22 @@ func (r *Reader) begin(ctx context.Context, spec TailSpec, yield func(Changes, e
 	if err != nil {
 		return 0, err
 	}
-	return s.ID + 1, r.tellState(ctx, s, spec, yield)
+	return s.ID + 1, r.tellState(ctx, l, s, yield)
 }
 
 // tellState tells the rows of a snapshot as inserts.
-func (r *Reader) tellState(ctx context.Context, s *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) error {
-	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Time: time.UnixMilli(s.TimeMillis)}
-	v, err := r.view(ctx, s.SchemaID)
-	if err != nil {
+func (r *Reader) tellState(ctx context.Context, l *lens, s *manifest.Snapshot, yield func(Changes, error) bool) error {
+	if err := l.follow(ctx, r, s); err != nil {
 		return err
 	}
-	cols, err := v.projection(spec.Columns)
-	if err != nil {
-		return err
-	}
-	splits, err := r.plan(ctx, v, s, v.startVisible)
+	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Schema: l.schema, Time: time.UnixMilli(s.TimeMillis)}
+	splits, err := r.plan(ctx, l.view, s, l.startVisible)
 	if err != nil {
 		return err
 	}
 	for i := range splits {
 		base.Bucket = splits[i].Part.Dir
-		err = r.readSplit(ctx, &splits[i], cols, func(rec arrow.RecordBatch) error {
+		err = r.readSplit(ctx, &splits[i], l.cols, func(rec arrow.RecordBatch) error {
 			c := base
 			c.Rec = rec
 			if !yield(c, nil) {
@@ -200,9 +257,12 @@ func (r *Reader) nextSnapshot(ctx context.Context, id int64, spec TailSpec) (*ma
 }
 
 // step delivers the changes of one snapshot.
-func (r *Reader) step(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, yield func(Changes, error) bool) error {
-	base := Changes{Snapshot: snap.ID, Kind: snap.CommitKind, Time: time.UnixMilli(snap.TimeMillis)}
-	if err := r.deliver(ctx, snap, spec, base, yield); err != nil {
+func (r *Reader) step(ctx context.Context, l *lens, snap *manifest.Snapshot, yield func(Changes, error) bool) error {
+	if err := l.follow(ctx, r, snap); err != nil {
+		return fmt.Errorf("changes of snapshot %d: %w", snap.ID, err)
+	}
+	base := Changes{Snapshot: snap.ID, Kind: snap.CommitKind, Schema: l.schema, Time: time.UnixMilli(snap.TimeMillis)}
+	if err := r.deliver(ctx, l, snap, base, yield); err != nil {
 		return fmt.Errorf("changes of snapshot %d: %w", snap.ID, err)
 	}
 	base.Complete = true
@@ -235,15 +295,8 @@ func (r *Reader) changeFiles(ctx context.Context, v *view, snap *manifest.Snapsh
 	return entries, nil
 }
 
-func (r *Reader) deliver(ctx context.Context, snap *manifest.Snapshot, spec TailSpec, base Changes, yield func(Changes, error) bool) error {
-	v, err := r.view(ctx, snap.SchemaID)
-	if err != nil {
-		return err
-	}
-	cols, err := v.projection(spec.Columns)
-	if err != nil {
-		return err
-	}
+func (r *Reader) deliver(ctx context.Context, l *lens, snap *manifest.Snapshot, base Changes, yield func(Changes, error) bool) error {
+	v, cols := l.view, l.cols
 	if snap.CommitKind == manifest.Overwrite && v.opts.StreamingReadOverwrite {
 		return r.deliverOverwrite(ctx, v, snap, cols, base, yield)
 	}

@@ -178,7 +178,7 @@ func TestSchemaChange(t *testing.T) {
 		{2, "DECIMAL(5, 2)", "125 null -1"}, {2, "DECIMAL(3, 3)", "null null -5"}, {7, "DECIMAL(13, 3)", "100 null 1000000000000"}, {7, "DECIMAL(12, 3)", "100 null null"},
 		{7, "DOUBLE", "3fb99999a0000000 null 41cdcd6500000000"},
 		{3, "TIMESTAMP(6)", "-1000 null 86399999000"}, {3, "TIMESTAMP(9)", "-1000000 null 86399999000000"},
-		{3, "TIMESTAMP(3) WITH LOCAL TIME ZONE", "-1 null 86399999"}, {3, "DATE", "-1 null 0"}, {3, "TIME(3)", "86399999 null 86399999"},
+		{3, "TIMESTAMP(3) WITH LOCAL TIME ZONE", "-1 null 86399999"}, {3, "DATE", "0 null 0"}, {3, "TIME(3)", "-1 null 86399999"},
 		{4, "DECIMAL(20, 6)", "1234500 null -1235500"}, {4, "DECIMAL(5, 3)", "1235 null -1236"}, {4, "DECIMAL(5, 1)", "12 null -12"},
 		{4, "DOUBLE", "3ff3c083126e978d null bff3c49ba5e353f8"},
 		{5, "INT", "300 null -129"}, {5, "TINYINT", "44 null 127"}, {5, "SMALLINT", "300 null -129"},
