@@ -14,8 +14,8 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// number is unscaled · 10^-scale.
-type number struct {
+// exactNumber is unscaled · 10^-scale.
+type exactNumber struct {
 	unscaled *big.Int
 	scale    int
 }
@@ -24,7 +24,7 @@ func toDecimal(from, to schema.Type) caster {
 	dt := &arrow.Decimal128Type{Precision: int32(to.Precision), Scale: int32(to.Scale)}
 	return func(a arrow.Array) (arrow.Array, error) {
 		b := array.NewDecimal128Builder(memory.DefaultAllocator, dt)
-		put := func(v number) (bool, error) {
+		put := func(v exactNumber) (bool, error) {
 			n, ok := toScale(v, to)
 			if ok {
 				b.UnsafeAppend(n)
@@ -43,7 +43,7 @@ func toDecimal(from, to schema.Type) caster {
 				return put(v)
 			})
 		case *array.Decimal128:
-			return mapRows(a, b, func(i int) (bool, error) { return put(number{a.Value(i).BigInt(), from.Scale}) })
+			return mapRows(a, b, func(i int) (bool, error) { return put(exactNumber{a.Value(i).BigInt(), from.Scale}) })
 		case *array.String:
 			return mapRows(a, b, func(i int) (bool, error) {
 				v, ok := parseDecimal(a.Value(i))
@@ -54,7 +54,7 @@ func toDecimal(from, to schema.Type) caster {
 			})
 		}
 		get := whole(a)
-		return mapRows(a, b, func(i int) (bool, error) { return put(number{big.NewInt(get(i)), 0}) })
+		return mapRows(a, b, func(i int) (bool, error) { return put(exactNumber{big.NewInt(get(i)), 0}) })
 	}
 }
 
@@ -62,15 +62,15 @@ func toDecimal(from, to schema.Type) caster {
 const maxDecimalText = 4096
 
 // parseDecimal reads what Java's BigDecimal does: digits with an optional sign, point and exponent, nothing around them.
-func parseDecimal(s string) (number, bool) {
+func parseDecimal(s string) (exactNumber, bool) {
 	if len(s) > maxDecimalText {
-		return number{}, false
+		return exactNumber{}, false
 	}
 	mantissa, exponent := s, int64(0)
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		n, err := strconv.ParseInt(s[i+1:], 10, 32)
 		if err != nil {
-			return number{}, false
+			return exactNumber{}, false
 		}
 		mantissa, exponent = s[:i], n
 	}
@@ -81,17 +81,17 @@ func parseDecimal(s string) (number, bool) {
 	before, after, _ := strings.Cut(mantissa, ".")
 	digits := before + after
 	if digits == "" || strings.Trim(digits, "0123456789") != "" {
-		return number{}, false
+		return exactNumber{}, false
 	}
 	v, ok := new(big.Int).SetString(sign+digits, 10)
 	if !ok {
-		return number{}, false
+		return exactNumber{}, false
 	}
-	return number{v, int(int64(len(after)) - exponent)}, true
+	return exactNumber{v, int(int64(len(after)) - exponent)}, true
 }
 
 // toScale rounds half up to the scale of a type. It fails if the result has too many digits.
-func toScale(v number, t schema.Type) (decimal128.Num, bool) {
+func toScale(v exactNumber, t schema.Type) (decimal128.Num, bool) {
 	n, shift := v.unscaled, t.Scale-v.scale
 	switch {
 	case n.Sign() == 0:
