@@ -272,6 +272,10 @@ func readFile(b []byte, fileSchema *schema.Schema, want ReadSpec) ([]Rows, error
 		return nil, err
 	}
 	defer r.Close()
+	return readAll(r)
+}
+
+func readAll(r *Reader) ([]Rows, error) {
 	var out []Rows
 	for {
 		rows, err := r.Next()

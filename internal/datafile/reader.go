@@ -49,6 +49,7 @@ type Reader struct {
 	f     storage.File
 	name  string
 	foot  *footer
+	avro  *avroReader // of an Avro file; foot is nil then
 	batch int
 	left  int64
 	row   int64 // the next row of the file
@@ -85,8 +86,8 @@ type rowReader interface {
 	skip(n int64) error
 }
 
-// Open reads the footer and prepares the columns. The file must stay open until the Reader is done; name is for
-// errors. fileSchema is the schema version the file was written with.
+// Open reads the footer or header and prepares the columns. The extension of the name says what the file is: ".avro", else
+// Parquet. The file must stay open until the Reader is done. fileSchema is the schema version the file was written with.
 func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec) (_ *Reader, err error) {
 	defer func() {
 		if err != nil {
@@ -94,11 +95,7 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 		}
 	}()
 	defer recovered(&err, ErrCorrupt)
-	foot, err := readFooter(f)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reader{f: f, name: name, foot: foot, left: foot.rows, batch: want.BatchRows}
+	r := &Reader{f: f, name: name, batch: want.BatchRows}
 	if want.Keep != nil && want.Early > 0 {
 		r.keep, r.early = want.Keep, min(want.Early, len(want.Cols))
 	}
@@ -109,25 +106,42 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 	if step <= 0 {
 		step = defaultReadAhead
 	}
+	switch format := formatOf(name); format {
+	case "parquet":
+		return r, r.openParquet(fileSchema, want, step)
+	case "avro":
+		return r, r.openAvro(fileSchema, want, step)
+	default:
+		return nil, unsupportedf("calve reads Parquet and Avro files, not %s: rewrite the table's files with the option "+
+			"\"file.format\" = \"parquet\"", format)
+	}
+}
+
+// openParquet reads the footer.
+func (r *Reader) openParquet(fileSchema *schema.Schema, want ReadSpec, step int) (err error) {
+	if r.foot, err = readFooter(r.f); err != nil {
+		return err
+	}
+	r.left = r.foot.rows
 	if want.KeyValue {
 		if r.seq, err = r.system(SeqColumn, schema.BigInt, step); err != nil {
-			return nil, err
+			return err
 		}
 		if r.kind, err = r.system(KindColumn, schema.TinyInt, step); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, i := range want.Cols {
 		c, err := r.column(fileSchema, want.Schema.Fields[i], step)
 		if err != nil {
-			return nil, fmt.Errorf("column %q: %w", want.Schema.Fields[i].Name, err)
+			return fmt.Errorf("column %q: %w", want.Schema.Fields[i].Name, err)
 		}
 		r.cols = append(r.cols, c)
 	}
 	if want.Prune != nil {
 		err = r.prune(fileSchema, want, step)
 	}
-	return r, err
+	return err
 }
 
 // system finds a column that every key-value file has.
@@ -203,7 +217,12 @@ func (r *Reader) physical(e *element, name string, t schema.Type, step int) (*co
 }
 
 // NumRows is the number of rows in the file.
-func (r *Reader) NumRows() int64 { return r.foot.rows }
+func (r *Reader) NumRows() int64 {
+	if r.avro != nil {
+		return r.avro.rows
+	}
+	return r.foot.rows
+}
 
 // Close gives the file back. The rows that were read stay valid.
 func (r *Reader) Close() error {
@@ -240,6 +259,9 @@ func (r *Reader) Next() (Rows, error) {
 func (r *Reader) next() (out Rows, kept bool, err error) {
 	defer recovered(&err, ErrCorrupt)
 	n := int(min(int64(r.batch), r.left))
+	if r.avro != nil {
+		return r.nextAvro(n)
+	}
 	if r.ranges != nil {
 		if err := r.advance(); err != nil {
 			return Rows{}, false, err
@@ -340,6 +362,11 @@ func (r *Reader) readSystem(out *Rows, n int) error {
 	if err != nil {
 		return err
 	}
+	return setSystem(out, a, k)
+}
+
+// setSystem checks and sets sequence numbers and kinds.
+func setSystem(out *Rows, a, k arrow.Array) error {
 	if a.NullN() > 0 || k.NullN() > 0 {
 		return corruptf("rows without sequence number or kind")
 	}
