@@ -151,8 +151,8 @@ func batch(sc *arrow.Schema, rows datafile.Rows) arrow.RecordBatch {
 
 // openFile opens one data file for reading the given columns of the view.
 func (r *Reader) openFile(ctx context.Context, v *view, dir string, f *manifest.DataFile, cols []int) (*datafile.Reader, error) {
-	if !strings.HasSuffix(f.Name, ".parquet") {
-		return nil, fmt.Errorf("%s: only Parquet data files can be read (option \"file.format\")", r.store.URL(dir+"/"+f.Name))
+	if err := datafile.CheckName(f.Name); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.store.URL(dir+"/"+f.Name), err)
 	}
 	fs, err := r.meta.Schema(ctx, f.SchemaID)
 	if err != nil {

@@ -73,7 +73,7 @@ func TestVerifyFinds(t *testing.T) {
 			return es
 		}, "its first or last key is not the one in the manifest"},
 		{"name", first(func(e *manifest.Entry) { e.File.Name = "data-lost-0.parquet" }), "not found"},
-		{"format", first(func(e *manifest.Entry) { e.File.Name = "data-0.orc" }), "only Parquet data files can be read"},
+		{"format", first(func(e *manifest.Entry) { e.File.Name = "data-0.orc" }), "calve reads Parquet and Avro files, not orc"},
 		{"level", first(func(e *manifest.Entry) { e.File.Level = 1 << 30 }), "is on level 1073741824"},
 		{"overlap", func(es []manifest.Entry) []manifest.Entry {
 			for i := range es {

@@ -28,7 +28,7 @@ func (s *Schema) check(readOnly bool) error {
 	if err := s.checkListed(true); err != nil {
 		return err
 	}
-	if err := s.checkMeaning(o); err != nil {
+	if err := s.checkMeaning(o, readOnly); err != nil {
 		return err
 	}
 	if !readOnly {
@@ -79,20 +79,27 @@ func (s *Schema) checkListed(readOnly bool) error {
 }
 
 // checkMeaning holds for readers and writers.
-func (s *Schema) checkMeaning(o Options) error {
+func (s *Schema) checkMeaning(o Options, readOnly bool) error {
 	if s.Keyed() && o.MergeEngine != "deduplicate" {
 		return s.refuse(optMergeEngine, "calve merges with deduplicate only; use a table with that engine")
 	}
 	if s.Keyed() && o.Bucket == BucketPostpone {
 		return s.refuse(optBucket, "calve does not know postponed buckets; use a fixed number of buckets")
 	}
-	if o.FileFormat != "parquet" {
-		return s.refuse(optFileFormat, fmt.Sprintf("the data files are %s; calve reads and writes parquet only", o.FileFormat))
+	return s.checkFormats(o, readOnly)
+}
+
+// checkFormats: Parquet is read and written, Avro is read.
+func (s *Schema) checkFormats(o Options, readOnly bool) error {
+	fits := func(format string) bool { return format == "parquet" || readOnly && format == "avro" }
+	if !fits(o.FileFormat) {
+		return s.refuse(optFileFormat, fmt.Sprintf("the data files are %s; calve writes parquet only, and reads parquet and avro", o.FileFormat))
 	}
 	p := optionParser{m: s.Options}
-	for _, f := range perLevel(&p, fileFormatPerLevel, lowerWord) {
-		if f != "parquet" {
-			return s.refuse(fileFormatPerLevel, "calve reads and writes parquet only; remove the option")
+	levels := perLevel(&p, fileFormatPerLevel, lowerWord)
+	for _, level := range slices.Sorted(maps.Keys(levels)) {
+		if !fits(levels[level]) {
+			return s.refuse(fileFormatPerLevel, "calve writes parquet only, and reads parquet and avro; remove the option")
 		}
 	}
 	return p.err

@@ -306,3 +306,19 @@ func FuzzParseColumns(f *testing.F) {
 		}
 	})
 }
+
+// TestFileFormats: Avro tables are read and not written, others are neither.
+func TestFileFormats(t *testing.T) {
+	for _, c := range []struct{ option, value, read, write string }{
+		{"file.format", "avro", "", `"file.format" = "avro"`}, {"file.format.per.level", "0:avro,3:parquet", "", `"file.format.per.level"`},
+		{"file.format", "orc", `"file.format" = "orc"`, `"file.format" = "orc"`}, {"file.format.per.level", "0:orc", `"file.format.per.level"`, `"file.format.per.level"`},
+	} {
+		s, err := New(Spec{Columns: columns(t, "id INT, s STRING"), PrimaryKeys: []string{"id"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Options[c.option] = c.value
+		wantError(t, c.value+" read", s.CheckReadable(), c.read)
+		wantError(t, c.value+" write", s.CheckWritable(), c.write)
+	}
+}

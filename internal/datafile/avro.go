@@ -43,6 +43,17 @@ func formatOf(name string) string {
 	return "parquet"
 }
 
+// CheckName refuses, by extension, files of formats that are not read; the error matches ErrUnsupported.
+func CheckName(name string) error {
+	switch format := formatOf(name); format {
+	case "parquet", "avro":
+		return nil
+	default:
+		return unsupportedf("calve reads Parquet and Avro files, not %s: let Paimon write the table's files again with the "+
+			"option \"file.format\" = \"parquet\"", format)
+	}
+}
+
 // avroReader reads the rows of an Avro file.
 type avroReader struct {
 	in     chunkReader

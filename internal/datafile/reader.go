@@ -106,15 +106,13 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 	if step <= 0 {
 		step = defaultReadAhead
 	}
-	switch format := formatOf(name); format {
-	case "parquet":
-		return r, r.openParquet(fileSchema, want, step)
-	case "avro":
-		return r, r.openAvro(fileSchema, want, step)
-	default:
-		return nil, unsupportedf("calve reads Parquet and Avro files, not %s: rewrite the table's files with the option "+
-			"\"file.format\" = \"parquet\"", format)
+	if err := CheckName(name); err != nil {
+		return nil, err
 	}
+	if formatOf(name) == "avro" {
+		return r, r.openAvro(fileSchema, want, step)
+	}
+	return r, r.openParquet(fileSchema, want, step)
 }
 
 // openParquet reads the footer.

@@ -1,5 +1,5 @@
 // Package datafile writes and reads Paimon's Parquet data files: key-value files of primary-key tables and plain
-// files of append tables, with their statistics.
+// files of append tables, with their statistics. Avro data files are read.
 //
 // Both directions are calve's own code, columnar from end to end: Arrow arrays go into pages and come out of pages
 // without a row in between. Own code for two reasons. Speed: the writer of the Arrow library spends more time on
@@ -17,6 +17,8 @@
 //	page.go       pages; rle.go, delta.go  their encodings; codec.go  compression
 //	prune.go      which rows are read at all; pageindex.go  the statistics that say so; skip.go  passing over the others
 //	footer.go     metadata; thrift.go  what it is written in
+//	nested.go     columns of nested types: levels → Arrow array; levels.go  their leaves
+//	avro.go       Avro files: blocks; avroplan.go  schema and projection; avrodecode.go  values → Arrow arrays
 package datafile
 
 import "github.com/apache/arrow-go/v18/arrow"
