@@ -122,11 +122,31 @@ func (t *Table) manifests(ctx context.Context, s *Snapshot) ([]Meta, error) {
 // by partition, bucket, level, sequence numbers and name. keep, when not nil, selects which; it is asked once for each
 // entry that adds a file, and the entry must not be changed or kept beyond the call.
 func (t *Table) Live(ctx context.Context, s *Snapshot, keep func(*Entry) bool) ([]Entry, error) {
+	return t.Find(ctx, s, Filter{File: keep})
+}
+
+// Filter chooses files of a snapshot. A function that is nil chooses all.
+type Filter struct {
+	// Manifest reports whether a manifest may have entries that Identity chooses. Others are not read.
+	Manifest func(*Meta) bool
+	// Identity chooses by what all entries of a file have in common: partition, bucket and level. It is asked for
+	// additions and removals alike, and must give one answer.
+	Identity func(*Entry) bool
+	// File chooses by anything. It is asked once for each entry that adds a file.
+	File func(*Entry) bool
+}
+
+// Find is Live for some of the files. Entries that the functions are given must not be changed or kept.
+func (t *Table) Find(ctx context.Context, s *Snapshot, want Filter) ([]Entry, error) {
 	metas, err := t.manifests(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	f := newFold(keep, liveSize(metas))
+	if want.Manifest != nil {
+		metas = slices.DeleteFunc(metas, func(m Meta) bool { return !want.Manifest(&m) })
+	}
+	f := newFold(want.File, liveSize(metas))
+	f.identity = want.Identity
 	err = t.eachManifest(ctx, metas, func(m *Meta, entries []Entry, _ bool) error {
 		return f.apply(t.store.URL(manifestPath(m.Name)), entries)
 	})
@@ -224,11 +244,13 @@ func idIn(e *Entry, partition string) fileID {
 
 // fold builds a set of files from entries in order. It keeps pointers to the entries it is given.
 type fold struct {
-	keep    func(*Entry) bool
-	at      map[fileID]int // position in entries; dropped: the file is live, but keep did not want it
-	entries []*Entry       // nil: removed again
-	dead    int
-	names   map[string]string // partitions, so that each is one string
+	keep func(*Entry) bool
+	// identity, when not nil, says which entries count at all.
+	identity func(*Entry) bool
+	at       map[fileID]int // position in entries; dropped: the file is live, but keep did not want it
+	entries  []*Entry       // nil: removed again
+	dead     int
+	names    map[string]string // partitions, so that each is one string
 	// early holds removals whose addition was not among the entries so far. A complete fold has none left; a fold over
 	// a part of the manifests keeps them.
 	early map[fileID]*Entry
@@ -266,6 +288,9 @@ func (f *fold) id(e *Entry) fileID {
 func (f *fold) apply(name string, entries []Entry) error {
 	for i := range entries {
 		e := &entries[i]
+		if f.identity != nil && !f.identity(e) {
+			continue
+		}
 		id := f.id(e)
 		pos, live := f.at[id]
 		switch {

@@ -151,9 +151,15 @@ func batch(sc *arrow.Schema, rows datafile.Rows) arrow.RecordBatch {
 
 // openFile opens one data file for reading the given columns of the view.
 func (r *Reader) openFile(ctx context.Context, v *view, dir string, f *manifest.DataFile, cols []int) (*datafile.Reader, error) {
+	return r.openSpec(ctx, v, dir, f, datafile.ReadSpec{Cols: cols})
+}
+
+// openSpec opens one data file; the schema to read it in is that of the view.
+func (r *Reader) openSpec(ctx context.Context, v *view, dir string, f *manifest.DataFile, spec datafile.ReadSpec) (*datafile.Reader, error) {
 	if err := datafile.CheckName(f.Name); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.store.URL(dir+"/"+f.Name), err)
 	}
+	spec.Schema, spec.KeyValue = v.schema, v.keys != nil
 	fs, err := r.meta.Schema(ctx, f.SchemaID)
 	if err != nil {
 		return nil, err
@@ -166,7 +172,7 @@ func (r *Reader) openFile(ctx context.Context, v *view, dir string, f *manifest.
 	if file.Size() != f.Size {
 		return nil, errors.Join(&manifest.CorruptError{Name: r.store.URL(name), Reason: fmt.Sprintf("the file has %d bytes, the manifest says %d", file.Size(), f.Size)}, file.Close())
 	}
-	rd, err := datafile.Open(file, r.store.URL(name), fs, datafile.ReadSpec{Schema: v.schema, Cols: cols, KeyValue: v.keys != nil})
+	rd, err := datafile.Open(file, r.store.URL(name), fs, spec)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}

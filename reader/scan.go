@@ -22,7 +22,11 @@ import (
 type Query struct {
 	Snapshot int64    // 0: the latest
 	Columns  []string // nil: all, in schema order
-	Parallel int      // splits read at once; with 0 or 1 the order of the rows is the same in every scan
+	// Where, when not empty, is a condition: only rows for which it is true are read. It is a subset of SQL expressions
+	// on the columns of the snapshot's schema (package predicate), such as
+	// "price >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')". A mistake in it is an ErrQuery.
+	Where    string
+	Parallel int // splits read at once; with 0 or 1 the order of the rows is the same in every scan
 }
 
 // Split is a part of a snapshot that can be read on its own: for a table with a primary key a section of a bucket
@@ -33,6 +37,9 @@ type Split struct {
 	view *view
 	snap *manifest.Snapshot
 	dead map[string]vectorAt // deletion vectors of the bucket's files
+	// where, when not nil, chooses rows. alone: no file besides the split's only one may have the keys it has.
+	where *where
+	alone bool
 }
 
 // Snapshot is the snapshot the split belongs to.
@@ -75,7 +82,11 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 	if _, err := v.projection(q.Columns); err != nil {
 		return nil, err
 	}
-	return r.plan(ctx, v, snap, v.batchVisible)
+	w, err := v.where(q.Where)
+	if err != nil {
+		return nil, err
+	}
+	return r.plan(ctx, v, snap, v.batchVisible, w)
 }
 
 // viewOf chooses the schema of a query: the newest one for the present rows, also when nothing was committed since it
@@ -91,10 +102,15 @@ func (r *Reader) viewOf(ctx context.Context, q Query, snap *manifest.Snapshot) (
 	return r.view(ctx, s.ID)
 }
 
-// plan finds the splits of those files of a snapshot that keep wants.
-func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, keep func(*manifest.Entry) bool) ([]Split, error) {
-	entries, err := r.meta.Live(ctx, snap, keep)
-	if err != nil {
+// plan finds the splits of those files of a snapshot that keep wants and w, when not nil, does not rule out.
+func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, keep func(*manifest.Entry) bool, w *where) ([]Split, error) {
+	var failed error
+	filter := manifest.Filter{File: keep}
+	if w != nil {
+		filter = w.filter(ctx, r, keep, &failed)
+	}
+	entries, err := r.meta.Find(ctx, snap, filter)
+	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	dead, err := r.vectors(ctx, v, snap)
@@ -102,6 +118,9 @@ func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, kee
 		return nil, err
 	}
 	splits, err := v.splits(snap, entries)
+	if err == nil && w != nil {
+		splits, err = w.splits(ctx, r, splits)
+	}
 	for i := range splits {
 		p := &splits[i].Part
 		splits[i].dead = dead[bucketKey{string(p.Partition), p.Bucket}]
@@ -119,7 +138,9 @@ func (r *Reader) checkEmpty(ctx context.Context, q Query) error {
 	if err != nil {
 		return err
 	}
-	_, err = v.projection(q.Columns)
+	if _, err = v.projection(q.Columns); err == nil {
+		_, err = v.where(q.Where)
+	}
 	return err
 }
 
@@ -256,38 +277,41 @@ func (r *Reader) ReadSplit(ctx context.Context, s Split, columns []string) iter.
 
 // readSplit gives the rows of a split to f, batch by batch.
 func (r *Reader) readSplit(ctx context.Context, s *Split, cols []int, f func(arrow.RecordBatch) error) error {
-	sc := s.view.arrowSchema(cols)
-	return r.readRows(ctx, s, cols, func(rows datafile.Rows) error { return f(batch(sc, rows)) })
+	return r.readRows(ctx, s, cols, func(c *columns, rows datafile.Rows) error {
+		rec, err := c.batch(rows)
+		if err != nil || rec == nil {
+			return err
+		}
+		return f(rec)
+	})
 }
 
-// readRows is readSplit with the kinds of the rows; there may be more columns than asked for, behind those.
-func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(datafile.Rows) error) error {
-	if s.view.keys == nil {
-		return r.readPlain(ctx, s, cols, f)
+// readRows is readSplit with the kinds of the rows and before the condition: c makes batches of them.
+func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(c *columns, rows datafile.Rows) error) error {
+	c, err := s.columns(cols)
+	if err != nil {
+		return err
 	}
-	// The merge needs the key columns; those not asked for go behind the others and are cut off again by batch.
-	all := slices.Clone(cols)
-	var keyCols []int
-	for _, k := range s.view.schema.KeyColumns() {
-		at := slices.Index(all, k)
-		if at < 0 {
-			at = len(all)
-			all = append(all, k)
-		}
-		keyCols = append(keyCols, at)
+	spec, err := s.spec(c)
+	if err != nil {
+		return err
+	}
+	give := func(rows datafile.Rows) error { return f(c, rows) }
+	if s.view.keys == nil {
+		return r.readPlain(ctx, s, spec, give)
 	}
 	runs := make([]lsm.Run, len(s.Runs))
 	for i := range s.Runs {
-		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, cols: all, dead: s.dead}
+		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, spec: spec, dead: s.dead}
 	}
-	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: keyCols, DropDeletes: true}, runs)
+	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: c.keys, DropDeletes: true}, runs)
 	for {
 		rows, err := m.Next(ctx)
 		if err == io.EOF {
 			return m.Close()
 		}
 		if err == nil && rows.N > 0 {
-			err = f(rows)
+			err = give(rows)
 		}
 		if err != nil {
 			return errors.Join(err, m.Close())
@@ -295,10 +319,10 @@ func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(data
 	}
 }
 
-func (r *Reader) readPlain(ctx context.Context, s *Split, cols []int, f func(datafile.Rows) error) error {
+func (r *Reader) readPlain(ctx context.Context, s *Split, spec datafile.ReadSpec, f func(datafile.Rows) error) error {
 	for _, run := range s.Runs {
 		for i := range run.Files {
-			rd, err := r.openRows(ctx, s.view, s.Part.Dir, &run.Files[i], cols, s.dead)
+			rd, err := r.openRows(ctx, s.view, s.Part.Dir, &run.Files[i], spec, s.dead)
 			if err != nil {
 				return err
 			}
@@ -324,7 +348,7 @@ type runReader struct {
 	v     *view
 	dir   string
 	files []manifest.DataFile
-	cols  []int
+	spec  datafile.ReadSpec
 	dead  map[string]vectorAt // deletion vectors of the files
 	open  *rowFile
 }
@@ -337,7 +361,7 @@ func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
 				return datafile.Rows{}, io.EOF
 			}
 			var err error
-			if x.open, err = x.r.openRows(ctx, x.v, x.dir, &x.files[0], x.cols, x.dead); err != nil {
+			if x.open, err = x.r.openRows(ctx, x.v, x.dir, &x.files[0], x.spec, x.dead); err != nil {
 				return datafile.Rows{}, err
 			}
 			x.files = x.files[1:]

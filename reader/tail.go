@@ -200,7 +200,7 @@ func (r *Reader) tellState(ctx context.Context, l *lens, s *manifest.Snapshot, y
 		return err
 	}
 	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Schema: l.schema, Time: time.UnixMilli(s.TimeMillis)}
-	splits, err := r.plan(ctx, l.view, s, l.startVisible)
+	splits, err := r.plan(ctx, l.view, s, l.startVisible, nil)
 	if err != nil {
 		return err
 	}
@@ -363,11 +363,13 @@ func (r *Reader) deliverOverwrite(ctx context.Context, v *view, snap *manifest.S
 
 // tellRows tells the rows of a split, taken back if reversed.
 func (r *Reader) tellRows(ctx context.Context, s *Split, cols []int, reversed bool, base Changes, yield func(Changes, error) bool) error {
-	sc := s.view.arrowSchema(cols)
-	return r.readRows(ctx, s, cols, func(rows datafile.Rows) error {
+	return r.readRows(ctx, s, cols, func(read *columns, rows datafile.Rows) error {
 		c := base
-		c.Rec, c.RowKinds = batch(sc, rows), rowKinds(rows.Kinds)
-		if reversed {
+		var err error
+		if c.Rec, err = read.batch(rows); err != nil {
+			return err
+		}
+		if c.RowKinds = rowKinds(rows.Kinds); reversed {
 			c.RowKinds = reverse(c.RowKinds, rows.N)
 		}
 		if !yield(c, nil) {

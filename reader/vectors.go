@@ -95,7 +95,7 @@ type rowFile struct {
 }
 
 // openRows opens one data file; vectors are those of its bucket.
-func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.DataFile, cols []int, vectors map[string]vectorAt) (*rowFile, error) {
+func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.DataFile, spec datafile.ReadSpec, vectors map[string]vectorAt) (*rowFile, error) {
 	var out rowFile
 	if at, ok := vectors[f.Name]; ok {
 		vec, err := r.readVector(ctx, at)
@@ -104,7 +104,7 @@ func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.
 		}
 		out.deleted, out.name = vec.Cursor(), r.store.URL(at.file)
 	}
-	rd, err := r.openFile(ctx, v, dir, f, cols)
+	rd, err := r.openSpec(ctx, v, dir, f, spec)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,11 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-const firstRow = "first-row" // merge-engine
+// Values of merge-engine.
+const (
+	firstRow    = "first-row"
+	deduplicate = "deduplicate"
+)
 
 // batchVisible reports whether a batch read sees the file (`table.source.DataTableBatchScan`): rows in bucket-postpone
 // wait for a compaction that gives them a bucket; in tables with deletion vectors, and with merge engine first-row, rows

@@ -46,6 +46,29 @@ func Decode(serialized []byte, types []schema.Type) ([]any, error) {
 	return out, nil
 }
 
+// DecodeField reads one field of a serialized row of n fields, as Decode does.
+func DecodeField(serialized []byte, n, i int, t schema.Type) (any, error) {
+	arity, err := Arity(serialized)
+	if err != nil {
+		return nil, err
+	}
+	if arity != n || i < 0 || i >= n {
+		return nil, fmt.Errorf("binrow: row has %d fields, field %d of %d is wanted", arity, i, n)
+	}
+	row, slot := serialized[4:], nullBytes(arity)+word*i
+	if len(row) < fixedBytes(arity) {
+		return nil, fmt.Errorf("binrow: row of %d fields has %d bytes, at least %d are needed", arity, len(row), fixedBytes(arity))
+	}
+	if bit := i + headerBits; row[bit/8]>>(bit%8)&1 == 1 {
+		return nil, nil
+	}
+	v, err := decodeField(row, slot, fixedBytes(arity), t)
+	if err != nil {
+		return nil, fmt.Errorf("binrow: field %d (%s) at offset %d: %w", i, t, 4+slot, err)
+	}
+	return v, nil
+}
+
 // decodeField reads the field whose slot starts at the given offset; fixed is where the variable part starts.
 func decodeField(row []byte, slot, fixed int, t schema.Type) (any, error) {
 	v := binary.LittleEndian.Uint64(row[slot:])
