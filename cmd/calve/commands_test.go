@@ -103,6 +103,9 @@ func TestScan(t *testing.T) {
 		{[]string{"--columns", "item"}, `{"item":"ice"}` + "\n" + `{"item":"hail"}` + "\n"},
 		{[]string{"--snapshot", "1", "--count"}, "3\n"},
 		{[]string{"--count"}, "2\n"},
+		{[]string{"--where", "price > 2.5 OR item IS NULL"}, `{"id":3,"item":"hail","price":"7.00"}` + "\n"},
+		{[]string{"--where", "item LIKE '%i%' AND NOT id = 3", "--columns", "item"}, `{"item":"ice"}` + "\n"},
+		{[]string{"--where", "price BETWEEN 2 AND 3", "--count", "--json"}, `{"rows":1}` + "\n"},
 		{[]string{"--snapshot", "1", "--columns", "item", "--limit", "2"}, `{"item":"ice"}` + "\n" + `{"item":"snow"}` + "\n"},
 	} {
 		if got := c.ok("", append([]string{"scan", "shop.orders"}, tc.args...)...); got != tc.want {
@@ -310,6 +313,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"verify nope", "`calve create` makes one"},
 		{"scan a.b.c", "use database.table"},
 		{"scan shop.orders --snapshot 99", "the table has snapshots 1 to 2"},
+		{"scan shop.orders --where foo=1", `condition "foo=1", character 1: no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --columns foo", `no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --log-level loud", "use debug, info, warn or error"},
 		{"tail shop.orders --from yesterday", `--from: invalid query: start "yesterday": use earliest, latest or snapshot:N`},

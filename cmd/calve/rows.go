@@ -16,22 +16,34 @@ import (
 func (a *app) scanCmd() *cobra.Command {
 	var snapshot, limit int64
 	var columns []string
+	var where string
 	var count bool
 	c := &cobra.Command{
 		Use:   "scan TABLE",
 		Short: "Print the rows of a table as JSON lines",
 		Long: `Print the rows of a snapshot, merged by key, one JSON object a line. Decimals are strings with their exact digits and
-binaries are base64, so that what scan prints, put reads.`,
+binaries are base64, so that what scan prints, put reads.
+
+--where takes a condition, of which only the rows are printed for which it is true; files and parts of files that by
+their partition, bucket, statistics or index cannot have such rows are not read. In the words of SQL:
+  a AND b, a OR b, NOT a, (a), TRUE, FALSE
+  column = literal, also <> != < <= > >=; [NOT] BETWEEN literal AND literal; [NOT] IN (literal, …)
+  column [NOT] LIKE 'pattern' (% any text, _ one character, \ before one of them); IS [NOT] NULL, TRUE or FALSE
+  literals: 12, -1.5, 1e3, 'text' (a quote twice), X'00ff', TRUE, DATE '2026-01-31', TIME '12:00:00',
+  TIMESTAMP '2026-01-31 12:00:00.5' (UTC, or with a zone such as +02:00, where the column is WITH LOCAL TIME ZONE)
+Columns are written as in the table, in double quotes where they are no plain names. Numbers compare exactly; NaN,
+written 'NaN', is greater than all numbers and equal to itself.`,
 		Example: `  calve scan shop.orders -w file:///data/lake
   calve scan shop.orders -w file:///data/lake --snapshot 7 --columns id,amount --limit 10
-  calve scan shop.orders -w file:///data/lake --count`,
+  calve scan shop.orders -w file:///data/lake --where "amount >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')"
+  calve scan shop.orders -w file:///data/lake --where "at < TIMESTAMP '2026-01-01 00:00:00'" --count`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			q := reader.Query{Snapshot: snapshot, Columns: columns}
+			q := reader.Query{Snapshot: snapshot, Columns: columns, Where: where}
 			if count {
 				return a.countRows(cmd, r, q)
 			}
@@ -60,11 +72,13 @@ binaries are base64, so that what scan prints, put reads.`,
 	c.Flags().Int64Var(&snapshot, "snapshot", 0, "snapshot to read (default: the latest)")
 	c.Flags().Int64Var(&limit, "limit", 0, "most rows to print (default: all)")
 	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
+	c.Flags().StringVar(&where, "where", "", "only rows for which this condition is true, e.g. \"id > 5 AND name IS NOT NULL\"")
 	c.Flags().BoolVar(&count, "count", false, "print only the number of rows")
 	return c
 }
 
-// countRows prints the number of rows; for a table with a primary key only the key columns are read.
+// countRows prints the number of rows; for a table with a primary key only the key columns are read,
+// and those of the condition.
 func (a *app) countRows(cmd *cobra.Command, r *reader.Reader, q reader.Query) error {
 	s, err := r.Meta().LatestSchema(cmd.Context())
 	if err != nil {
