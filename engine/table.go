@@ -32,6 +32,7 @@ type Table struct {
 	files  lsm.Files
 	keys   *lsm.Keys // nil for tables without primary key
 	policy lsm.Policy
+	kinds  *rowKinds
 
 	user  string // commit user
 	epoch int64  // 0: no job
@@ -131,6 +132,10 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	}
 	if s.Keyed() {
 		t.keys = lsm.NewKeys(s)
+	}
+	t.kinds = newRowKinds(s, opts)
+	if opts.Merge.ExpireTime > 0 {
+		t.policy.Expired = t.files.Expired
 	}
 	if t.router, err = newRouter(s, opts); err != nil {
 		return nil, err

@@ -38,6 +38,13 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 	if err := t.checkRows(b); err != nil {
 		return err
 	}
+	b, err := t.kinds.apply(b)
+	if err != nil {
+		return err
+	}
+	if b.Len() == 0 {
+		return t.usable()
+	}
 	size := batchBytes(b)
 	t.mu.Lock()
 	for {
@@ -54,7 +61,7 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 		}
 		t.mu.Lock()
 	}
-	err := t.router.route(t, b)
+	err = t.router.route(t, b)
 	full := false
 	if err == nil {
 		t.active.batches = append(t.active.batches, b)

@@ -31,8 +31,12 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if err != nil {
 		return Change{}, fmt.Errorf("compact: %w", err)
 	}
+	rule, err := f.mergeRule()
+	if err != nil {
+		return Change{}, fmt.Errorf("compact: %w", err)
+	}
 	c := &compaction{
-		files: f, part: part, job: job,
+		files: f, part: part, job: job, rule: rule,
 		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
 	}
 	// The batch being merged, one waiting and one being written if these overlap, and the one before it, of which the
@@ -54,6 +58,7 @@ type compaction struct {
 	files  Files
 	part   Part
 	job    Job
+	rule   *MergeRule
 	out    *outputs
 	change Change
 	group  [][]SortedRun // adjacent sections to be rewritten together
@@ -81,9 +86,9 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 	return c.flushGroup(ctx)
 }
 
-// mustRewrite reports whether a file may hold deletes that the output must not have.
+// mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired.
 func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
-	return c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+	return c.files.Expired(m) || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
 }
 
 // move changes a file's level by metadata alone; it keeps its source.
@@ -120,16 +125,12 @@ func (c *compaction) flushGroup(ctx context.Context) error {
 // rewrite merges one section into the output.
 func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
 	s := c.files.Schema
-	all := make([]int, len(s.Fields))
-	for i := range all {
-		all[i] = i
-	}
 	var runs []Run
 	for _, r := range section {
-		runs = append(runs, c.files.OpenRun(ctx, c.part, r.Files, s, all))
+		runs = append(runs, c.files.unexpired(c.files.OpenRun(ctx, c.part, r.Files, s, allColumns(s))))
 		c.change.Removed = append(c.change.Removed, r.Files...)
 	}
-	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, mem: c.mem}, runs)
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, mem: c.mem, store: true}, runs)
 	err := c.pump(ctx, m)
 	return errors.Join(err, m.Close())
 }

@@ -75,9 +75,16 @@ func (f Files) checkBatches(batches []datafile.Rows, sel []int32) (*sources, err
 const flushStep = 32 << 10
 
 func (f Files) flushKeyed(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64) error {
-	order, err := f.sortRows(rows, sel)
+	rule, err := f.mergeRule()
 	if err != nil {
 		return err
+	}
+	order, keys, err := f.sortRows(rows, sel, rule)
+	if err != nil {
+		return err
+	}
+	if rule.grouped {
+		return f.flushGroups(ctx, o, rows, sel, firstSeq, order, keys, rule)
 	}
 	mem := newArena(2) // the rows being written, and those before, of which the writer keeps the last
 	for len(order) > 0 {
@@ -97,32 +104,66 @@ func (f Files) flushKeyed(ctx context.Context, o *outputs, rows *sources, sel []
 	return nil
 }
 
-// sortRows gives the surviving rows in key order, as positions among the selected.
-func (f Files) sortRows(rows *sources, sel []int32) ([]int32, error) {
+// mergeRule is the rule by which rows of one key are merged.
+func (f Files) mergeRule() (*MergeRule, error) {
+	r, err := NewMergeRule(f.Schema, f.Options)
+	if err != nil {
+		return nil, fmt.Errorf("merging rows: %w", err)
+	}
+	return r, nil
+}
+
+// sortRows gives the rows in key order, as positions among the selected, and their keys by position. If the rule needs
+// all rows of a key they are all there, in the order in which they are merged, else the one that stays.
+func (f Files) sortRows(rows *sources, sel []int32, rule *MergeRule) ([]int32, *KeyVec, error) {
 	keys := NewKeys(f.Schema)
-	cols := make([]arrow.Array, 0, 4)
 	n, at := rows.n, place{}
 	if sel != nil {
 		n, at = len(sel), rows.locate(nil, sel)
 	}
-	for _, c := range f.Schema.KeyColumns() {
-		var col arrow.Array
+	cols, err := rows.selected(f.Schema.KeyColumns(), at)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := keys.Encode(cols, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !rule.grouped && rule.seq == nil {
+		return sortNewest(&v), &v, nil
+	}
+	order := sortAll(&v)
+	if rule.seq != nil {
+		if cols, err = rows.selected(rule.seqAt, at); err != nil {
+			return nil, nil, err
+		}
+		by, err := rule.seq.encode(cols, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		sortSequence(order, &v, &by)
+	}
+	if !rule.grouped {
+		order = keepLast(order, &v)
+	}
+	return order, &v, nil
+}
+
+// selected takes rows of some columns, all of them without a place.
+func (s *sources) selected(cols []int, at place) ([]arrow.Array, error) {
+	out := make([]arrow.Array, len(cols))
+	for i, c := range cols {
 		var err error
-		if sel != nil {
-			col, err = takeAt(nil, rows.column(c), at)
+		if at.row != nil {
+			out[i], err = takeAt(nil, s.column(c), at)
 		} else {
-			col, err = rows.whole(c)
+			out[i], err = s.whole(c)
 		}
 		if err != nil {
 			return nil, err
 		}
-		cols = append(cols, col)
 	}
-	v, err := keys.Encode(cols, n)
-	if err != nil {
-		return nil, err
-	}
-	return sortNewest(&v), nil
+	return out, nil
 }
 
 // takeRows copies rows, given as positions among the selected, with their sequence numbers and kinds.

@@ -28,16 +28,31 @@ type MergeSpec struct {
 	DropDeletes bool  // leave rows of kind -D and -U out of the result
 	BatchRows   int   // most rows in a batch; 0: DefaultBatchRows
 
-	mem *arena // of the batches; nil: fresh memory, which stays valid
+	// Rule is what becomes of the rows of a key; nil: the one with the highest sequence number stays, as it is.
+	Rule *MergeRule
+	Cols []int // which columns of the schema Rows.Cols are; nil: all of them, in order. For Rule.
+
+	mem   *arena // of the batches; nil: fresh memory, which stays valid
+	store bool   // the result goes to a file
 }
 
-// Merger merges sorted runs into one by the rule of the deduplicate engine: of each key the row with the highest
-// sequence number survives, as it is, deletes included unless DropDeletes.
+// Leveled is a Run that can tell the level of the file its last rows came from.
+type Leveled interface {
+	Run
+	Level() int
+}
+
+// Merger merges sorted runs into one by the rule of the table. Without one, that of the deduplicate engine, the row with
+// the highest sequence number of each key survives, as it is, deletes included unless DropDeletes.
 //
-// It first plans a batch as ranges of rows of the runs' current windows, then copies column by column. A window stays
-// alive until the ranges that name it are copied; Merger never holds more than two windows a run.
+// It first plans a batch as ranges of rows of the runs' current windows, then copies column by column. Where a rule
+// needs all rows of a key, those of keys with more than one are noted as groups, and merged column by column when the
+// batch is copied. A window stays alive until the ranges that name it are copied; Merger never holds more than two
+// windows a run, and one more while it collects the rows of one key.
 type Merger struct {
 	spec MergeSpec
+	rule *bound // nil: no rule, or one that the order of the rows fulfils
+	err  error  // of the rule
 	keys *Keys
 	runs []Run
 	tree loserTree
@@ -47,6 +62,10 @@ type Merger struct {
 	wins   []*window // sources that ranges name
 	ranges []Range
 	rows   int
+
+	groups groups
+	sealed int  // ranges before this one do not grow any more
+	open   bool // the last group is being collected, newest row first
 
 	last    *window // where the last key that was taken is
 	lastRow int
@@ -61,8 +80,10 @@ type Merger struct {
 type window struct {
 	rows    datafile.Rows
 	keys    KeyVec
-	deletes bool // some row is a delete
-	slot    int  // number in Merger.wins, -1 if no range names it
+	order   seqVec // by sequence.field, if the rule has it
+	level   int    // of the file, if the rule asks for it
+	deletes bool   // some row is a delete
+	slot    int    // number in Merger.wins, -1 if no range names it
 }
 
 // cursor is the next row of a run.
@@ -76,6 +97,7 @@ type part struct {
 	wins   []*window
 	ranges []Range
 	rows   int
+	groups groups
 }
 
 // Bounds of the adaptive galloping, as in TimSort: every gallop that finds little makes the next one start later.
@@ -91,7 +113,23 @@ func Merge(spec MergeSpec, runs []Run) *Merger {
 	if spec.BatchRows <= 0 {
 		spec.BatchRows = DefaultBatchRows
 	}
-	return &Merger{spec: spec, keys: NewKeys(spec.Schema), runs: runs, prev: -1, minGallop: startGallop}
+	m := &Merger{spec: spec, keys: NewKeys(spec.Schema), runs: runs, prev: -1, minGallop: startGallop}
+	if r := spec.Rule; r != nil && (r.grouped || r.seq != nil) {
+		cols := spec.Cols
+		if cols == nil {
+			cols = allColumns(spec.Schema)
+		}
+		m.rule, m.err = r.bind(cols, spec.store)
+	}
+	return m
+}
+
+func allColumns(s *schema.Schema) []int {
+	all := make([]int, len(s.Fields))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // Close closes the runs.
@@ -107,9 +145,22 @@ func (m *Merger) Close() error {
 
 // Next returns the next rows, at least one, or io.EOF.
 func (m *Merger) Next(ctx context.Context) (datafile.Rows, error) {
+	if m.err != nil {
+		return datafile.Rows{}, m.err
+	}
 	if len(m.runs) == 1 {
 		return m.pass(ctx)
 	}
+	for {
+		rows, err := m.next(ctx)
+		if err != nil || rows.N > 0 { // all keys of a batch may turn out to be deleted
+			return rows, err
+		}
+	}
+}
+
+// next is Next, which may give no rows.
+func (m *Merger) next(ctx context.Context) (datafile.Rows, error) {
 	if len(m.queue) > 0 {
 		p := m.queue[0]
 		m.queue = m.queue[1:]
@@ -129,13 +180,14 @@ func (m *Merger) Next(ctx context.Context) (datafile.Rows, error) {
 	if m.rows == 0 {
 		return datafile.Rows{}, io.EOF
 	}
-	p := part{m.wins, m.ranges, m.rows}
+	p := part{m.wins, m.ranges, m.rows, m.groups}
 	rows, err := m.gather(p)
 	for _, w := range m.wins {
 		w.slot = -1
 	}
 	clear(m.wins)
-	m.wins, m.ranges, m.rows = m.wins[:0], m.ranges[:0], 0
+	m.wins, m.ranges, m.rows, m.sealed = m.wins[:0], m.ranges[:0], 0, 0
+	m.groups.reset()
 	return rows, err
 }
 
@@ -248,6 +300,11 @@ func (m *Merger) load(ctx context.Context, i int) error {
 		if bad >= 0 {
 			return fmt.Errorf("merge: %w: run %d, row %d of the window", ErrUnsorted, i, bad)
 		}
+		if m.rule != nil {
+			if err := m.ruled(w, m.runs[i]); err != nil {
+				return fmt.Errorf("merge: %w", err)
+			}
+		}
 		c.win, c.pos = w, 0
 		m.tree.head[i] = w.keys.Prefix[0]
 		return nil
@@ -264,17 +321,25 @@ func (m *Merger) plan(ctx context.Context) error {
 	if len(t.node) == 0 {
 		return nil
 	}
-	for m.rows < m.spec.BatchRows && len(m.wins) < 2*len(m.runs) {
+	defer m.closeGroup()
+	for {
 		w := t.node[0]
 		c := &t.cur[w]
 		if c.done {
 			return nil
 		}
 		if m.isLast(c) { // an older version of the key just taken
+			if m.rule != nil && m.rule.grouped {
+				m.join(c)
+			}
 			if err := m.advance(ctx, w, c.pos+1); err != nil {
 				return err
 			}
 			continue
+		}
+		m.closeGroup()
+		if m.rows >= m.spec.BatchRows || len(m.wins) >= 2*len(m.runs) {
+			return nil
 		}
 		end := c.pos + 1
 		if w != m.prev {
@@ -287,7 +352,6 @@ func (m *Merger) plan(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // isLast reports whether the cursor's key is the one taken last.
@@ -322,17 +386,22 @@ func (m *Merger) take(c *cursor, end int) {
 
 func (m *Merger) emit(w *window, from, to int) {
 	if w.slot < 0 {
-		w.slot = len(m.wins)
-		m.wins = append(m.wins, w)
+		m.name(w)
 	}
 	m.rows += to - from
-	if n := len(m.ranges); n > 0 {
+	if n := len(m.ranges); n > m.sealed {
 		if r := &m.ranges[n-1]; int(r.Src) == w.slot && int(r.Start+r.N) == from {
 			r.N += int32(to - from)
 			return
 		}
 	}
 	m.ranges = append(m.ranges, Range{int32(w.slot), int32(from), int32(to - from)})
+}
+
+// name gives a window a number that ranges can name.
+func (m *Merger) name(w *window) {
+	w.slot = len(m.wins)
+	m.wins = append(m.wins, w)
 }
 
 // advance moves a run to row pos of its window, or to its next window.
@@ -392,7 +461,13 @@ func (v *KeyVec) below(from, to int, o *KeyVec, j int) int {
 // gather copies the planned rows. A batch that is too large for Arrow's 32-bit offsets is cut in two.
 func (m *Merger) gather(p part) (datafile.Rows, error) {
 	m.spec.mem.next()
-	rows, err := gatherRows(m.spec.mem, p)
+	var rows datafile.Rows
+	var err error
+	if len(p.groups.ends) > 0 {
+		rows, err = m.rule.mergeGroups(m.spec.mem, p, m.spec.DropDeletes)
+	} else {
+		rows, err = gatherRows(m.spec.mem, p)
+	}
 	if !errors.Is(err, ErrTooLarge) || p.rows == 1 {
 		if err != nil {
 			err = fmt.Errorf("merge: %w", err)
@@ -407,7 +482,20 @@ func (m *Merger) gather(p part) (datafile.Rows, error) {
 // halves cuts a batch in the middle. The second half owns its memory, since it outlives the plan.
 func (p part) halves() (a, b part) {
 	a, b = part{wins: append([]*window(nil), p.wins...)}, part{wins: append([]*window(nil), p.wins...)}
-	for _, r := range p.ranges {
+	g := 0
+	for i, r := range p.ranges {
+		if g < len(p.groups.at) && int(p.groups.at[g]) == i {
+			half := &b
+			if a.rows < p.rows/2 {
+				half = &a
+			}
+			from := int32(0)
+			if g > 0 {
+				from = p.groups.ends[g-1]
+			}
+			half.groups.add(p.groups.rows[from:p.groups.ends[g]], len(half.ranges))
+			g++
+		}
 		if room := int32(p.rows/2 - a.rows); room > 0 {
 			n := min(room, r.N)
 			a.ranges = append(a.ranges, Range{r.Src, r.Start, n})

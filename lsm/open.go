@@ -44,8 +44,9 @@ type fileRun struct {
 	todo  []manifest.DataFile
 	spec  datafile.ReadSpec
 
-	open *datafile.Reader
-	name string
+	open  *datafile.Reader
+	name  string
+	level int
 }
 
 // Next implements Run.
@@ -75,11 +76,14 @@ func (r *fileRun) Next(ctx context.Context) (datafile.Rows, error) {
 	}
 }
 
+// Level implements Leveled.
+func (r *fileRun) Level() int { return r.level }
+
 func (r *fileRun) url() string { return r.files.Store.URL(r.name) }
 
 func (r *fileRun) openNext(ctx context.Context) error {
 	m := &r.todo[0]
-	r.name = path.Join(r.part.Dir, m.Name)
+	r.name, r.level = path.Join(r.part.Dir, m.Name), m.Level
 	written := r.files.Schema
 	if m.SchemaID != written.ID {
 		var err error

@@ -14,6 +14,12 @@ type Policy struct {
 	SizeRatio                   int // percent
 	TargetFileSize              int64
 	Append                      *AppendPolicy // of a table without primary key; nil otherwise
+	// WholeTree: whatever leaves level 0 goes to the highest level, together with what is there. Readers of first-row
+	// tables do not merge levels, so that a key must not be on two of them.
+	WholeTree bool
+	// Expired reports whether a file has rows that have expired; nil: rows do not expire. A full compaction then
+	// rewrites the highest level too.
+	Expired func(*manifest.DataFile) bool
 }
 
 // PolicyOf takes the policy from the options of a table with or without primary key.
@@ -26,7 +32,7 @@ func PolicyOf(o schema.Options, keyed bool) Policy {
 		Append:    a,
 		NumLevels: o.NumLevels, Trigger: o.CompactionTrigger, StopTrigger: o.StopTrigger,
 		MaxSizeAmplificationPercent: o.MaxSizeAmplificationPercent, SizeRatio: o.SizeRatio,
-		TargetFileSize: o.TargetFileSize,
+		TargetFileSize: o.TargetFileSize, WholeTree: o.MergeEngine == schema.FirstRow,
 	}
 }
 
@@ -132,10 +138,22 @@ func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	if n == len(runs) {
 		output = top
 	}
-	if output == 0 || n == 1 && runs[0].Level == output {
+	if p.WholeTree {
+		n, output = len(runs), top
+	}
+	if output == 0 || n == 1 && runs[0].Level == output && !p.anyExpired(runs[0]) {
 		return Job{}, false // a table with one level has nowhere to go
 	}
 	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest(), Full: n == len(runs)}, true
+}
+
+func (p Policy) anyExpired(r SortedRun) bool {
+	for i := range r.Files {
+		if p.Expired != nil && p.Expired(&r.Files[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // oneFile reports whether Compact makes one file of the runs: each is small enough to be rewritten rather than moved,

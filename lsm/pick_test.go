@@ -3,6 +3,7 @@ package lsm
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,7 +249,7 @@ func TestPolicyOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Policy{NumLevels: 3, Trigger: 4, StopTrigger: 7, MaxSizeAmplificationPercent: 200, SizeRatio: 7, TargetFileSize: 1 << 20}
-	if got := PolicyOf(o, true); got != want {
+	if got := PolicyOf(o, true); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := *PolicyOf(o, false).Append; got != (AppendPolicy{MinFiles: 5, SizeRatio: 7, TargetFileSize: 1 << 20, Ordered: true}) {

@@ -19,7 +19,12 @@ const radixMin = 64
 
 // sortNewest sorts the rows of v by key and keeps of each key the row that came last: the in-buffer merge of the
 // deduplicate engine. It returns row numbers in key order.
-func sortNewest(v *KeyVec) []int32 {
+func sortNewest(v *KeyVec) []int32 { return sortKeys(v, false) }
+
+// sortAll sorts the rows of v by key, and those of one key by arrival. It returns row numbers.
+func sortAll(v *KeyVec) []int32 { return sortKeys(v, true) }
+
+func sortKeys(v *KeyVec, all bool) []int32 {
 	n := v.Len()
 	if v.ascending() < 0 {
 		out := make([]int32, n)
@@ -29,7 +34,7 @@ func sortNewest(v *KeyVec) []int32 {
 		return out
 	}
 	if v.Exact && n >= radixMin {
-		if out, ok := sortPacked(v.Prefix); ok {
+		if out, ok := sortPacked(v.Prefix, all); ok {
 			return out
 		}
 	}
@@ -45,7 +50,7 @@ func sortNewest(v *KeyVec) []int32 {
 	}
 	out := make([]int32, 0, n)
 	for i := range ps {
-		if i+1 < n && ps[i].key == ps[i+1].key && v.sameRest(ps[i].idx, ps[i+1].idx) {
+		if !all && i+1 < n && ps[i].key == ps[i+1].key && v.sameRest(ps[i].idx, ps[i+1].idx) {
 			continue
 		}
 		out = append(out, int32(ps[i].idx))
@@ -53,9 +58,9 @@ func sortNewest(v *KeyVec) []int32 {
 	return out
 }
 
-// sortPacked is sortNewest for exact keys whose differing bits and a row number fit into one word, as those of numbers
+// sortPacked is sortKeys for exact keys whose differing bits and a row number fit into one word, as those of numbers
 // that are close to each other do: words sort with half the memory traffic of pairs.
-func sortPacked(keys []uint64) ([]int32, bool) {
+func sortPacked(keys []uint64, all bool) ([]int32, bool) {
 	low, width := span(keys)
 	idxBits := bits.Len(uint(len(keys) - 1))
 	if width+idxBits > 64 {
@@ -85,7 +90,7 @@ func sortPacked(keys []uint64) ([]int32, bool) {
 	out := make([]int32, 0, len(keys))
 	row := uint64(1)<<idxBits - 1
 	for i, w := range ws {
-		if i+1 == len(ws) || w>>idxBits != ws[i+1]>>idxBits {
+		if all || i+1 == len(ws) || w>>idxBits != ws[i+1]>>idxBits {
 			out = append(out, int32(w&row))
 		}
 	}
@@ -218,4 +223,35 @@ func radix(ps, tmp []pair) []pair {
 		ps, tmp = tmp, ps
 	}
 	return ps
+}
+
+// sameKey is the end of the rows of order that have the key of row from.
+func sameKey(order []int32, v *KeyVec, from int) int {
+	to := from + 1
+	for to < len(order) && v.Compare(int(order[from]), v, int(order[to])) == 0 {
+		to++
+	}
+	return to
+}
+
+// sortSequence sorts rows of one key, which stand in order of arrival, by their sequence fields.
+func sortSequence(order []int32, v *KeyVec, by *seqVec) {
+	for from := 0; from < len(order); {
+		to := sameKey(order, v, from)
+		if to-from > 1 {
+			slices.SortStableFunc(order[from:to], func(a, b int32) int { return by.compare(int(a), by, int(b)) })
+		}
+		from = to
+	}
+}
+
+// keepLast keeps the last row of each key.
+func keepLast(order []int32, v *KeyVec) []int32 {
+	out := order[:0]
+	for from := 0; from < len(order); {
+		to := sameKey(order, v, from)
+		out = append(out, order[to-1])
+		from = to
+	}
+	return out
 }

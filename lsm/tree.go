@@ -19,7 +19,8 @@ func newLoserTree(k int) loserTree {
 	return loserTree{node: make([]int32, k), head: make([]uint64, k), cur: make([]cursor, k)}
 }
 
-// less orders the next rows of two runs: by key, then the newer version first.
+// less orders the next rows of two runs: by key, then the newer version first: by sequence.field, if the rule has it,
+// then by sequence number.
 func (t *loserTree) less(a, b int32) bool {
 	x, y := t.head[a], t.head[b]
 	if x != y {
@@ -39,6 +40,9 @@ func (t *loserTree) lessTied(a, b int32) bool {
 		if c := bytes.Compare(x.win.keys.rest(x.pos), y.win.keys.rest(y.pos)); c != 0 {
 			return c < 0
 		}
+	}
+	if c := x.win.order.compare(x.pos, &y.win.order, y.pos); c != 0 {
+		return c > 0
 	}
 	if s, u := x.win.rows.Seq[x.pos], y.win.rows.Seq[y.pos]; s != u {
 		return s > u

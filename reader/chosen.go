@@ -42,6 +42,9 @@ func (s *Split) columns(cols []int) (*columns, error) {
 		c.out = append(c.out, place(col))
 	}
 	if s.view.keys != nil {
+		for _, col := range s.view.rule.Columns(c.read) { // what the merge needs besides
+			place(col)
+		}
 		for _, col := range s.view.schema.KeyColumns() {
 			c.keys = append(c.keys, place(col))
 		}

@@ -66,7 +66,8 @@ func (r *Reader) Meta() *manifest.Table { return r.meta }
 type view struct {
 	schema *schema.Schema
 	opts   schema.Options
-	keys   *lsm.Keys // nil for append tables
+	keys   *lsm.Keys      // nil for append tables
+	rule   *lsm.MergeRule // nil for append tables
 }
 
 func (r *Reader) view(ctx context.Context, schemaID int64) (*view, error) {
@@ -89,6 +90,9 @@ func (r *Reader) view(ctx context.Context, schemaID int64) (*view, error) {
 	}
 	if s.Keyed() {
 		v.keys = lsm.NewKeys(s)
+		if v.rule, err = lsm.NewMergeRule(s, v.opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.store.URL(""), err)
+		}
 	}
 	return v, nil
 }

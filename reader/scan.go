@@ -304,7 +304,7 @@ func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(c *c
 	for i := range s.Runs {
 		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, spec: spec, dead: s.dead}
 	}
-	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: c.keys, DropDeletes: true}, runs)
+	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: c.keys, DropDeletes: true, Rule: s.view.rule, Cols: c.read}, runs)
 	for {
 		rows, err := m.Next(ctx)
 		if err == io.EOF {
@@ -351,7 +351,11 @@ type runReader struct {
 	spec  datafile.ReadSpec
 	dead  map[string]vectorAt // deletion vectors of the files
 	open  *rowFile
+	level int // of the file that was opened last
 }
+
+// Level implements lsm.Leveled.
+func (x *runReader) Level() int { return x.level }
 
 // Next gives the next rows of the run; io.EOF at its end.
 func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
@@ -364,7 +368,7 @@ func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
 			if x.open, err = x.r.openRows(ctx, x.v, x.dir, &x.files[0], x.spec, x.dead); err != nil {
 				return datafile.Rows{}, err
 			}
-			x.files = x.files[1:]
+			x.level, x.files = x.files[0].Level, x.files[1:]
 		}
 		rows, err := x.open.Next()
 		if err != io.EOF {

@@ -406,6 +406,10 @@ func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapsho
 		rep.NotFolded = fmt.Sprintf("the changelog of producer %q is written by later compactions", p)
 		return nil
 	}
+	if v.keys != nil && (!v.rule.Newest() || v.opts.Merge.ExpireTime > 0) {
+		rep.NotFolded = "the stream tells rows as they were written, and the table's options merge those of a key in another way than by time"
+		return nil
+	}
 	stream := NewFold(v.schema)
 	for c, err := range r.Tail(ctx, TailSpec{From: Start{Mode: Earliest}}) {
 		if err != nil {

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,8 +81,8 @@ func (s *Schema) checkListed(readOnly bool) error {
 
 // checkMeaning holds for readers and writers.
 func (s *Schema) checkMeaning(o Options, readOnly bool) error {
-	if s.Keyed() && o.MergeEngine != "deduplicate" {
-		return s.refuse(optMergeEngine, "calve merges with deduplicate only; use a table with that engine")
+	if err := s.checkMerge(o); err != nil {
+		return err
 	}
 	if s.Keyed() && o.Bucket == BucketPostpone {
 		return s.refuse(optBucket, "calve does not know postponed buckets; use a fixed number of buckets")
@@ -121,6 +122,9 @@ func (s *Schema) checkTypes(readOnly bool) error {
 }
 
 func (s *Schema) checkWriting(o Options) error {
+	if m := &o.Merge; !s.Keyed() && (m.RowKindField != "" || m.IgnoreDelete || m.IgnoreUpdateBefore) {
+		return errors.New("table options \"rowkind.field\", \"ignore-delete\" and \"ignore-update-before\": a table without primary key takes inserts only; remove them")
+	}
 	if s.Keyed() && o.ChangelogProducer != "none" {
 		return s.refuse(optProducer, "calve writes no changelog files; use changelog-producer none")
 	}

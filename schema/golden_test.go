@@ -99,14 +99,14 @@ func keyOrder(t *testing.T, data []byte) []string {
 
 // TestGoldenChecks says for every golden table what calve may do with it, and what the refusal must name.
 func TestGoldenChecks(t *testing.T) {
-	const merge, dv, producer = `"merge-engine"`, `"deletion-vectors.enabled"`, `"changelog-producer"`
+	const collect, dv, producer = "collect", `"deletion-vectors.enabled"`, `"changelog-producer"`
 	cases := map[string]struct{ read, write string }{
 		"append_all_types-schema-0":             {"", "t_ts9"},
 		"append_bloom-schema-0":                 {"", ""},
 		"append_only-schema-0":                  {"", ""},
 		"append_row_tracking-schema-0":          {"", `"row-tracking.enabled"`},
 		"append_unaware-schema-0":               {"", ""},
-		"pk_aggregation-schema-0":               {merge, merge},
+		"pk_aggregation-schema-0":               {collect, collect},
 		"pk_all_types-schema-0":                 {"", "t_ts9"},
 		"pk_changelog_full_compaction-schema-0": {"", producer},
 		"pk_changelog_input-schema-0":           {"", producer},
@@ -114,13 +114,13 @@ func TestGoldenChecks(t *testing.T) {
 		"pk_deletion_vectors-schema-0":          {"", dv},
 		"pk_deletion_vectors64-schema-0":        {"", dv},
 		"pk_dynamic_bucket-schema-0":            {"", `"bucket"`},
-		"pk_first_row-schema-0":                 {merge, merge},
+		"pk_first_row-schema-0":                 {"", producer},
 		"pk_fixed-schema-0":                     {"", ""},
 		"pk_iceberg-schema-0":                   {"", `"metadata.iceberg.storage"`},
 		"pk_iceberg_dv3-schema-0":               {"", dv},
 		"pk_overwrite-schema-0":                 {"", ""},
-		"pk_partial_update-schema-0":            {`"ignore-delete"`, `"ignore-delete"`},
-		"pk_partial_update_seqgroup-schema-0":   {merge, merge},
+		"pk_partial_update-schema-0":            {"", ""},
+		"pk_partial_update_seqgroup-schema-0":   {"", ""},
 		"pk_partitioned-schema-0":               {"", ""},
 		"pk_postpone-schema-0":                  {`"bucket"`, `"bucket"`},
 		"pk_schema_evolution-schema-0":          {"", ""},
@@ -129,7 +129,7 @@ func TestGoldenChecks(t *testing.T) {
 		"pk_schema_evolution-schema-3":          {"", ""},
 		"pk_schema_evolution-schema-4":          {"", ""},
 		"pk_schema_evolution-schema-5":          {"", ""},
-		"pk_sequence_field-schema-0":            {`"sequence.field"`, `"sequence.field"`},
+		"pk_sequence_field-schema-0":            {"", ""},
 		"pk_tag_branch_consumer-schema-0":       {"", ""},
 		"pk_thin-schema-0":                      {"", ""},
 	}

@@ -41,20 +41,22 @@ type Options struct {
 	BucketFunction string   // bucket-function.type: "default" or "mod"
 
 	// Merging and levels.
-	MergeEngine                 string // merge-engine
-	ChangelogProducer           string // changelog-producer
-	SequenceFields              []string
-	DeletionVectors             bool // deletion-vectors.enabled
-	MergeOnRead                 bool // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
-	StreamingReadOverwrite      bool // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
-	IndexInBucket               bool // index-file-in-data-file-dir: index files lie beside the data files
-	NumLevels                   int  // num-levels: level 0 included; default CompactionTrigger + 1
-	CompactionTrigger           int  // num-sorted-run.compaction-trigger
-	StopTrigger                 int  // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
-	MaxSizeAmplificationPercent int  // compaction.max-size-amplification-percent
-	SizeRatio                   int  // compaction.size-ratio, in percent
-	CompactionMinFiles          int  // compaction.min.file-num: small append files from which a compaction is looked for
-	WriteOnly                   bool // write-only: neither compact nor expire
+	MergeEngine                 string   // merge-engine
+	ChangelogProducer           string   // changelog-producer
+	SequenceFields              []string // sequence.field: compared before the sequence number
+	DeletionVectors             bool     // deletion-vectors.enabled
+	MergeOnRead                 bool     // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
+	StreamingReadOverwrite      bool     // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
+	IndexInBucket               bool     // index-file-in-data-file-dir: index files lie beside the data files
+	NumLevels                   int      // num-levels: level 0 included; default CompactionTrigger + 1
+	CompactionTrigger           int      // num-sorted-run.compaction-trigger
+	StopTrigger                 int      // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
+	MaxSizeAmplificationPercent int      // compaction.max-size-amplification-percent
+	SizeRatio                   int      // compaction.size-ratio, in percent
+	CompactionMinFiles          int      // compaction.min.file-num: small append files from which a compaction is looked for
+	WriteOnly                   bool     // write-only: neither compact nor expire
+
+	Merge MergeOptions // the finer points of merging
 
 	// Data files.
 	FileFormat           string         // file.format
@@ -152,9 +154,9 @@ func (s *Schema) ParseOptions() (Options, error) {
 		Bucket:            p.int(optBucket, defaultBucket(s.Version), BucketPostpone, math.MaxInt32),
 		BucketKey:         p.columns(s, optBucketKey),
 		BucketFunction:    p.word(optBucketFunc, "default"),
-		MergeEngine:       p.word(optMergeEngine, "deduplicate"),
+		MergeEngine:       p.word(optMergeEngine, Deduplicate),
 		ChangelogProducer: p.word(optProducer, "none"),
-		SequenceFields:    p.columns(s, "sequence.field"),
+		SequenceFields:    p.columns(s, optSequenceField),
 		DeletionVectors:   p.bool("deletion-vectors.enabled", false),
 		MergeOnRead:       p.bool("deletion-vectors.merge-on-read", false),
 
@@ -179,6 +181,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 	}
 	p.levels(&o)
 	p.metadata(&o)
+	p.merge(s, &o)
 	if o.Bucket == 0 {
 		p.fail(optBucket, "must not be 0: give the number of buckets, or -1")
 	}

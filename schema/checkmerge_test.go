@@ -1,0 +1,90 @@
+package schema
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestMergeOptionErrors holds that what Paimon refuses about merging is refused, with the option named.
+func TestMergeOptionErrors(t *testing.T) {
+	const cols = "id BIGINT, a INT, b INT, s STRING, x BOOLEAN, y BYTES, z TIMESTAMP"
+	cases := []struct{ options, want string }{
+		{"merge-engine=newest", `"merge-engine" = "newest"`},
+		{"sequence.field=a|a", `"sequence.field"`},
+		{"sequence.field=a,merge-engine=first-row", `"sequence.field"`},
+		{"sequence.field=a,sequence.field.sort-order=up", `"sequence.field.sort-order" = "up"`},
+		{"sequence.field=a,merge-engine=aggregation,fields.a.aggregate-function=sum", `"fields.a.aggregate-function"`},
+		{"rowkind.field=q", `"rowkind.field" = "q"`},
+		{"rowkind.field=a", `"rowkind.field"`},
+		{"ignore-delete=maybe", `"ignore-delete"`},
+		{"record-level.expire-time=1 d", `"record-level.time-field"`},
+		{"record-level.expire-time=0,record-level.time-field=a", `"record-level.expire-time"`},
+		{"record-level.time-field=s", `"record-level.time-field"`},
+		{"merge-engine=aggregation,fields.q.aggregate-function=sum", `"fields.q.aggregate-function"`},
+		{"merge-engine=aggregation,fields.a.aggregate-function=avg", `"fields.a.aggregate-function" = "avg"`},
+		{"merge-engine=aggregation,fields.default-aggregate-function=sum", `"fields.default-aggregate-function" = "sum"`},
+		{"merge-engine=aggregation,fields.s.aggregate-function=sum", "sum is for numbers"},
+		{"merge-engine=aggregation,fields.a.aggregate-function=listagg", "listagg is for STRING"},
+		{"merge-engine=aggregation,fields.x.aggregate-function=max", "max cannot compare"},
+		{"merge-engine=aggregation,fields.a.aggregate-function=bool_or", "bool_or is for BOOLEAN"},
+		{"merge-engine=aggregation,fields.y.aggregate-function=rbm32", "does not know rbm32"},
+		{"merge-engine=aggregation,fields.y.aggregate-function=hll_sketch", "does not know hll_sketch"},
+		{"merge-engine=aggregation,aggregation.remove-record-on-delete=true,fields.a.ignore-retract=true", `"fields.a.ignore-retract"`},
+		{"merge-engine=partial-update,fields.a.sequence-group=q", `"fields.a.sequence-group"`},
+		{"merge-engine=partial-update,fields.q.sequence-group=a", `"fields.q.sequence-group"`},
+		{"merge-engine=partial-update,fields.a.sequence-group=id", "part of the primary key"},
+		{"merge-engine=partial-update,fields.a.sequence-group=s,fields.b.sequence-group=s", "a column is in one group"},
+		{"merge-engine=partial-update,fields.a.sequence-group=s,fields.a.aggregate-function=max", `"fields.a.aggregate-function"`},
+		{"merge-engine=partial-update,fields.a.aggregate-function=sum", "no sequence group"},
+		{"merge-engine=partial-update,ignore-delete=true,partial-update.remove-record-on-delete=true", `"partial-update.remove-record-on-delete"`},
+		{"merge-engine=partial-update,fields.a.sequence-group=s,partial-update.remove-record-on-delete=true", `"partial-update.remove-record-on-delete"`},
+		{"merge-engine=partial-update,fields.a.sequence-group=s,partial-update.remove-record-on-sequence-group=s", `"partial-update.remove-record-on-sequence-group"`},
+		{"merge-engine=partial-update,ignore-delete=true,fields.a.sequence-group=s,partial-update.remove-record-on-sequence-group=a", `"partial-update.remove-record-on-sequence-group"`},
+		{"merge-engine=first-row,changelog-producer=input", `"changelog-producer"`},
+		{"merge-engine=aggregation,fields.a.aggregate-function=sum,fields.s.aggregate-function=listagg,fields.s.distinct=true", ""},
+		{"merge-engine=partial-update,fields.a|b.sequence-group=s|x,fields.s.aggregate-function=last_value,partial-update.remove-record-on-sequence-group=b", ""},
+		{"merge-engine=partial-update,fields.a.aggregate-function=last_non_null_value", ""},
+		{"merge-engine=first-row,first-row.ignore-delete=true", ""},
+		{"record-level.expire-time=1 d,record-level.time-field=z,sequence.field=z|a,rowkind.field=s", ""},
+	}
+	for _, c := range cases {
+		_, err := New(Spec{Columns: columns(t, cols), PrimaryKeys: []string{"id"}, Options: optionMap(c.options)})
+		wantError(t, c.options, err, c.want)
+	}
+}
+
+// TestRefuseRetract: which tables take deletes.
+func TestRefuseRetract(t *testing.T) {
+	cases := []struct {
+		options        string
+		before, delete string
+	}{
+		{"", "", ""},
+		{"merge-engine=first-row", `"ignore-delete"`, `"ignore-delete"`},
+		{"merge-engine=first-row,ignore-delete=true", "", ""},
+		{"merge-engine=partial-update", `"ignore-delete"`, `"ignore-delete"`},
+		{"merge-engine=partial-update,ignore-update-before=true", "", `"ignore-delete"`},
+		{"merge-engine=partial-update,partial-update.remove-record-on-delete=true", "", ""},
+		{"merge-engine=partial-update,fields.a.sequence-group=b", "", ""},
+		{"merge-engine=partial-update,fields.a.sequence-group=b,fields.b.aggregate-function=max", `"fields.b.ignore-retract"`, `"fields.b.ignore-retract"`},
+		{"merge-engine=aggregation", "", ""},
+		{"merge-engine=aggregation,fields.a.aggregate-function=max", `"fields.a.ignore-retract"`, `"fields.a.ignore-retract"`},
+		{"merge-engine=aggregation,fields.a.aggregate-function=max,fields.a.ignore-retract=true", "", ""},
+		{"merge-engine=aggregation,fields.a.aggregate-function=max,aggregation.remove-record-on-delete=true", `"fields.a.ignore-retract"`, ""},
+	}
+	for _, c := range cases {
+		s, err := New(Spec{Columns: columns(t, "id BIGINT, a INT, b INT"), PrimaryKeys: []string{"id"}, Options: optionMap(c.options)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.ParseOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, want := range map[RowKind]string{UpdateBefore: c.before, Delete: c.delete} {
+			if got := s.RefuseRetract(o, kind); (want == "") != (got == "") || !strings.Contains(got, want) {
+				t.Errorf("%s, %s: %q, want %q", c.options, kind, got, want)
+			}
+		}
+	}
+}
