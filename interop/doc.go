@@ -31,6 +31,10 @@
 //
 //	  - To add a feature: a line in differ_dimensions.go, or a step in differ_generate.go.
 //
+// The scenarios merge-ENGINE (scenario_merge.go) do the same for tables whose rows are merged in another way than by the
+// last change: random options of each merge engine, random rows of all kinds that it takes. They have no model; both
+// readers must agree after each step, and a full compaction of either side must leave the rows as they were.
+//
 // # The normal form
 //
 // Values pass between programs as JSON lines, one object a row with every column by name:
