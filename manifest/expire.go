@@ -173,8 +173,8 @@ type expiry struct {
 	indexed   bool
 }
 
-// planExpiry reads what the expiring snapshots name and takes off what must stay.
-func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expiry, error) {
+// newExpiry makes an empty plan.
+func (t *Table) newExpiry(ctx context.Context) (*expiry, error) {
 	s, err := t.LatestSchema(ctx)
 	if err != nil {
 		return nil, err
@@ -188,9 +188,17 @@ func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expir
 	if err != nil {
 		return nil, err
 	}
-	x := &expiry{
+	return &expiry{
 		table: t, schema: s, options: opt, files: map[string][]string{}, dirs: map[string]string{},
 		manifests: map[string]struct{}{}, lists: map[string]struct{}{}, stays: map[string]struct{}{},
+	}, nil
+}
+
+// planExpiry reads what the expiring snapshots name and takes off what must stay.
+func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expiry, error) {
+	x, err := t.newExpiry(ctx)
+	if err != nil {
+		return nil, err
 	}
 	earliest, err := t.readSnapshot(ctx, end)
 	if err != nil {
@@ -209,29 +217,37 @@ func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expir
 	if err := x.staying(ctx, earliest, false); err != nil {
 		return nil, err
 	}
-	tags, err := t.Tags(ctx)
-	if err != nil {
+	if err := x.protect(ctx, end); err != nil {
 		return nil, err
-	}
-	for _, s := range tags {
-		// A file that was removed by a snapshot up to "end" is not live in a later one of the same branch.
-		if err := x.staying(ctx, s, s.ID < end); err != nil {
-			return nil, err
-		}
-	}
-	branches, err := t.branchSnapshots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range branches {
-		if err := x.staying(ctx, s, true); err != nil {
-			return nil, err
-		}
 	}
 	if x.indexed {
 		t.env.Log.Info("index files of expired snapshots are left to Paimon's orphan cleaner", "table", t.store.URL(""))
 	}
 	return x, nil
+}
+
+// protect takes off what tags and branches name. end is the earliest snapshot that stays.
+func (x *expiry) protect(ctx context.Context, end int64) error {
+	tags, err := x.table.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range tags {
+		// A file that was removed by a snapshot up to "end" is not live in a later one of the same branch.
+		if err := x.staying(ctx, s, s.ID < end); err != nil {
+			return err
+		}
+	}
+	branches, err := x.table.branchSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range branches {
+		if err := x.staying(ctx, s, true); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // expiring gathers what the expiring snapshots name, several snapshots at a time. A list that is gone was deleted by

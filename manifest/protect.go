@@ -11,8 +11,8 @@ import (
 	"github.com/calve-io/calve/storage"
 )
 
-// Tags, branches and consumers belong to whoever made them; this package only reads them, to know what expiry must
-// leave alone (paimon-format §16).
+// Tags, branches and consumers tell expiry what it must leave alone (paimon-format §16). Branches and consumers belong to
+// whoever made them and are only read.
 
 const maxConsumerSize = 1 << 16
 
@@ -24,15 +24,12 @@ func (t *Table) Tags(ctx context.Context) (map[string]*Snapshot, error) {
 // tagsIn reads the tags of a folder. A tag file is the snapshot's JSON with two more keys.
 func (t *Table) tagsIn(ctx context.Context, dir string) (map[string]*Snapshot, error) {
 	tags := map[string]*Snapshot{}
-	for info, err := range t.store.List(ctx, dir) {
-		if err != nil {
-			return nil, fmt.Errorf("list tags: %w", err)
-		}
-		tag, ok := strings.CutPrefix(path.Base(info.Name), "tag-")
-		if !ok || info.Dir {
-			continue
-		}
-		s, err := t.foreignSnapshot(ctx, info.Name)
+	names, err := t.tagNames(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, tag := range names {
+		s, err := t.foreignSnapshot(ctx, dir+"/tag-"+tag)
 		if errors.Is(err, storage.ErrNotFound) {
 			continue // deleted since the listing
 		}
@@ -42,6 +39,20 @@ func (t *Table) tagsIn(ctx context.Context, dir string) (map[string]*Snapshot, e
 		tags[tag] = s
 	}
 	return tags, nil
+}
+
+// tagNames lists the tags of a folder.
+func (t *Table) tagNames(ctx context.Context, dir string) ([]string, error) {
+	var names []string
+	for info, err := range t.store.List(ctx, dir) {
+		if err != nil {
+			return nil, fmt.Errorf("list tags: %w", err)
+		}
+		if tag, ok := strings.CutPrefix(path.Base(info.Name), "tag-"); ok && !info.Dir {
+			names = append(names, tag)
+		}
+	}
+	return names, nil
 }
 
 // foreignSnapshot reads a snapshot that is not one of the main branch's numbered files.

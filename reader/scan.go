@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/errgroup"
@@ -15,13 +16,17 @@ import (
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
-	"github.com/calve-io/calve/storage"
 )
 
-// Query says what to scan.
+// Query says what to scan. At most one of Snapshot, Tag, At and Watermark may be given; without them it is the latest
+// snapshot.
 type Query struct {
-	Snapshot int64    // 0: the latest
-	Columns  []string // nil: all, in schema order
+	Snapshot  int64     // by number
+	Tag       string    // by a tag, which may have outlived its snapshot file
+	At        time.Time // the latest snapshot made at or before a time
+	Watermark *int64    // the first snapshot whose watermark is at or after one, in milliseconds
+
+	Columns []string // nil: all, in schema order
 	// Where, when not empty, is a condition: only rows for which it is true are read. It is a subset of SQL expressions
 	// on the columns of the snapshot's schema (package predicate), such as
 	// "price >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')". A mistake in it is an ErrQuery.
@@ -68,7 +73,7 @@ func (r *Reader) Scan(ctx context.Context, q Query) iter.Seq2[arrow.RecordBatch,
 
 // Plan finds the splits of a snapshot.
 func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
-	snap, err := r.snapshot(ctx, q.Snapshot)
+	snap, err := r.snapshot(ctx, q)
 	if errors.Is(err, manifest.ErrNoSnapshot) {
 		return nil, r.checkEmpty(ctx, q)
 	}
@@ -92,7 +97,7 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 // viewOf chooses the schema of a query: the newest one for the present rows, also when nothing was committed since it
 // was made; that of the snapshot for older ones.
 func (r *Reader) viewOf(ctx context.Context, q Query, snap *manifest.Snapshot) (*view, error) {
-	if q.Snapshot != 0 {
+	if q.travels() > 0 {
 		return r.view(ctx, snap.SchemaID)
 	}
 	s, err := r.meta.LatestSchema(ctx)
@@ -144,21 +149,6 @@ func (r *Reader) checkEmpty(ctx context.Context, q Query) error {
 	return err
 }
 
-func (r *Reader) snapshot(ctx context.Context, id int64) (*manifest.Snapshot, error) {
-	if id == 0 {
-		return r.meta.Latest(ctx)
-	}
-	s, err := r.meta.Snapshot(ctx, id)
-	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, manifest.ErrSnapshotExpired) {
-		first, ferr := r.meta.Earliest(ctx)
-		last, lerr := r.meta.Latest(ctx)
-		if ferr == nil && lerr == nil {
-			err = fmt.Errorf("%w; the table has snapshots %d to %d", err, first.ID, last.ID)
-		}
-	}
-	return s, err
-}
-
 type bucketKey struct {
 	partition string
 	bucket    int
@@ -181,9 +171,7 @@ func (v *view) splits(snap *manifest.Snapshot, entries []manifest.Entry) ([]Spli
 		}
 		files[k] = append(files[k], e.File)
 	}
-	slices.SortFunc(order, func(a, b bucketKey) int {
-		return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.bucket, b.bucket))
-	})
+	slices.SortFunc(order, bucketKey.compare)
 	var out []Split
 	for _, k := range order {
 		sections, err := v.sections(files[k])

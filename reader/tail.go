@@ -23,7 +23,8 @@ import (
 // Start says where a tail begins.
 type Start struct {
 	Mode     StartMode
-	Snapshot int64 // with FromSnapshot
+	Snapshot int64     // with FromSnapshot
+	Time     time.Time // with FromTime
 }
 
 // StartMode is the kind of a Start.
@@ -38,9 +39,11 @@ const (
 	Latest
 	// FromSnapshot: the changes of snapshot Start.Snapshot and all later ones. This is how a reader resumes.
 	FromSnapshot
+	// FromTime: the changes of the first snapshot made at or after Start.Time and of all later ones.
+	FromTime
 )
 
-// ParseStart reads "earliest", "latest" or "snapshot:N".
+// ParseStart reads "earliest", "latest", "snapshot:N" or "time:T", T as ParseTime reads it.
 func ParseStart(s string) (Start, error) {
 	switch s {
 	case "earliest":
@@ -53,7 +56,24 @@ func ParseStart(s string) (Start, error) {
 			return Start{Mode: FromSnapshot, Snapshot: id}, nil
 		}
 	}
-	return Start{}, fmt.Errorf("%w: start %q: use earliest, latest or snapshot:N with N ≥ 1", ErrQuery, s)
+	if text, ok := strings.CutPrefix(s, "time:"); ok {
+		at, err := ParseTime(text)
+		return Start{Mode: FromTime, Time: at}, err
+	}
+	return Start{}, fmt.Errorf("%w: start %q: use earliest, latest, time:2024-05-14T12:00:00Z or snapshot:N with N ≥ 1", ErrQuery, s)
+}
+
+// ParseTime reads a time: milliseconds since 1970, RFC 3339, or a date and maybe a time of day, in UTC.
+func ParseTime(s string) (time.Time, error) {
+	if millis, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return time.UnixMilli(millis).UTC(), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if at, err := time.ParseInLocation(layout, s, time.UTC); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%w: time %q: use 2024-05-14T12:00:00Z, 2024-05-14 12:00:00 (UTC) or milliseconds since 1970", ErrQuery, s)
 }
 
 // TailSpec is what a tail reads and how it waits.
@@ -174,6 +194,15 @@ func (r *Reader) begin(ctx context.Context, l *lens, spec TailSpec, yield func(C
 	switch spec.From.Mode {
 	case FromSnapshot:
 		return spec.From.Snapshot, nil
+	case FromTime:
+		s, err := r.meta.SnapshotSince(ctx, spec.From.Time)
+		if err == nil && s != nil {
+			return s.ID, nil
+		}
+		if err != nil && !errors.Is(err, manifest.ErrNoSnapshot) {
+			return 0, err
+		}
+		fallthrough // nothing as young yet: what comes next will be
 	case Latest:
 		s, err := r.meta.Latest(ctx)
 		if errors.Is(err, manifest.ErrNoSnapshot) {
@@ -214,6 +243,16 @@ func (r *Reader) tellState(ctx context.Context, l *lens, s *manifest.Snapshot, y
 			}
 			return nil
 		})
+		if err != nil {
+			return err
+		}
+	}
+	if o := l.opts; o.Bucket == schema.BucketPostpone && (o.ChangelogProducer == "none" || o.ChangelogProducer == "input") {
+		// Rows that no compaction has given a bucket yet are told as they were written, after the others.
+		waiting, err := r.meta.Live(ctx, s, func(e *manifest.Entry) bool { return e.Bucket == schema.BucketPostpone })
+		if err == nil {
+			err = r.tellFiles(ctx, l.view, waiting, l.cols, base, yield)
+		}
 		if err != nil {
 			return err
 		}
@@ -288,11 +327,16 @@ func (r *Reader) changeFiles(ctx context.Context, v *view, snap *manifest.Snapsh
 	if err != nil {
 		return nil, err
 	}
+	return addedInOrder(entries), nil
+}
+
+// addedInOrder gives the files that entries add, within a bucket in the order they were written.
+func addedInOrder(entries []manifest.Entry) []manifest.Entry {
 	entries = slices.DeleteFunc(entries, func(e manifest.Entry) bool { return e.Kind != manifest.Add })
-	slices.SortStableFunc(entries, func(a, b manifest.Entry) int { // within a bucket in the order they were written
+	slices.SortStableFunc(entries, func(a, b manifest.Entry) int {
 		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), strings.Compare(string(a.Partition), string(b.Partition)), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
 	})
-	return entries, nil
+	return entries
 }
 
 func (r *Reader) deliver(ctx context.Context, l *lens, snap *manifest.Snapshot, base Changes, yield func(Changes, error) bool) error {
@@ -304,6 +348,11 @@ func (r *Reader) deliver(ctx context.Context, l *lens, snap *manifest.Snapshot, 
 	if err != nil {
 		return err
 	}
+	return r.tellFiles(ctx, v, entries, cols, base, yield)
+}
+
+// tellFiles tells the rows of files as they are.
+func (r *Reader) tellFiles(ctx context.Context, v *view, entries []manifest.Entry, cols []int, base Changes, yield func(Changes, error) bool) error {
 	sc := v.arrowSchema(cols)
 	for i := range entries {
 		part, err := v.part(&entries[i])

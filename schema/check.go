@@ -84,9 +84,6 @@ func (s *Schema) checkMeaning(o Options, readOnly bool) error {
 	if err := s.checkMerge(o); err != nil {
 		return err
 	}
-	if s.Keyed() && o.Bucket == BucketPostpone {
-		return s.refuse(optBucket, "calve does not know postponed buckets; use a fixed number of buckets")
-	}
 	return s.checkFormats(o, readOnly)
 }
 
@@ -173,6 +170,8 @@ func (s *Schema) checkPartitions(o Options) error {
 // checkBuckets follows `schema.SchemaValidation` and the bucket modes that calve writes.
 func (s *Schema) checkBuckets(o Options) error {
 	switch {
+	case o.Bucket == BucketPostpone && s.Keyed():
+		return s.refuse(optBucket, "calve does not write postponed rows; use a fixed number of buckets")
 	case o.Bucket < 0 && s.Keyed():
 		return s.refuse(optBucket, "calve does not write dynamic buckets; use a fixed number of buckets, for example 1 for "+
 			"each 1–2 GB of data")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -316,7 +317,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"scan shop.orders --where foo=1", `condition "foo=1", character 1: no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --columns foo", `no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --log-level loud", "use debug, info, warn or error"},
-		{"tail shop.orders --from yesterday", `--from: invalid query: start "yesterday": use earliest, latest or snapshot:N`},
+		{"tail shop.orders --from yesterday", `--from: invalid query: start "yesterday": use earliest, latest, time:`},
 		{"tail shop.orders --from snapshot:0", "with N ≥ 1"},
 		{"create shop.orders --columns i_INT", "--columns: "},
 		{"create shop.orders", `required flag(s) "columns" not set`},
@@ -387,4 +388,56 @@ func TestConfig(t *testing.T) {
 	if err := <-b.done; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestTimeTravel reads the past of a table by snapshot, tag and time, and what happened in between.
+func TestTimeTravel(t *testing.T) {
+	c := withOrders(t)
+	const first = `{"id":1,"item":"ice","price":"2.50"}
+{"id":2,"item":"snow","price":"0.10"}
+{"id":3,"item":"hail","price":null}
+`
+	if got := c.ok("", "scan", "shop.orders", "--snapshot", "1"); got != first {
+		t.Errorf("by snapshot: %s", got)
+	}
+	if got := c.ok("", "tag", "create", "shop.orders", "one", "--snapshot", "1", "--keep", "30 d"); got != "shop.orders: tag one is snapshot 1\n" {
+		t.Errorf("tag create: %s", got)
+	}
+	if got := c.ok("", "tag", "create", "shop.orders", "two", "--json"); got != `{"snapshot":2,"tag":"two"}`+"\n" {
+		t.Errorf("tag create: %s", got)
+	}
+	if got := c.ok("", "tag", "ls", "shop.orders"); !strings.Contains(got, "one  snapshot 1  ") || !strings.Contains(got, "kept for 720h0m0s from ") {
+		t.Errorf("tag ls: %s", got)
+	}
+	if got := c.ok("", "scan", "shop.orders", "--tag", "one"); got != first {
+		t.Errorf("by tag: %s", got)
+	}
+	want := `{"snapshot":2,"kind":"+U","row":{"id":3,"item":"hail","price":"7.00"}}
+{"snapshot":2,"kind":"-D","row":{"id":2,"item":"snow","price":"0.10"}}
+`
+	got := c.ok("", "scan", "shop.orders", "--between", "one,two")
+	lines := strings.SplitAfter(got, "\n")
+	if slices.Sort(lines); strings.Join(lines, "") != want {
+		t.Errorf("between tags: %s", got)
+	}
+	if got := c.ok("", "scan", "shop.orders", "--between", "1,2"); got != `{"snapshot":2,"kind":"-D","row":{"id":2,"item":null,"price":null}}
+{"snapshot":2,"kind":"+U","row":{"id":3,"item":"hail","price":"7.00"}}
+` {
+		t.Errorf("between snapshots: %s", got)
+	}
+	if got := c.ok("", "scan", "shop.orders", "--between", "2020-01-01,2999-01-01", "--times", "--limit", "1"); got != `{"snapshot":1,"kind":"+I","row":{"id":1,"item":"ice","price":"2.50"}}`+"\n" {
+		t.Errorf("between times: %s", got)
+	}
+	if got := c.ok("", "scan", "shop.orders", "--at", "2999-01-01", "--count"); got != "2\n" {
+		t.Errorf("in the future: %s", got)
+	}
+	c.fails("", []string{"scan", "shop.orders", "--at", "2020-01-01"}, "at 2020-01-01T00:00:00.000Z; the earliest snapshot")
+	c.fails("", []string{"scan", "shop.orders", "--tag", "three"}, "has one, two")
+	c.fails("", []string{"scan", "shop.orders", "--between", "1,2", "--tag", "one"}, "--between goes with")
+	c.fails("", []string{"tag", "create", "shop.orders", "one"}, "already exists")
+	if got := c.ok("", "tag", "delete", "shop.orders", "one"); got != "shop.orders: tag one deleted, with 0 data files and 0 metadata files that only it kept\n" {
+		t.Errorf("tag delete: %s", got)
+	}
+	c.fails("", []string{"tag", "delete", "shop.orders", "one"}, "no such tag")
+	c.fails("", []string{"scan", "shop.orders$branch_b"}, "has no branches")
 }

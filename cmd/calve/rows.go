@@ -14,15 +14,22 @@ import (
 )
 
 func (a *app) scanCmd() *cobra.Command {
-	var snapshot, limit int64
-	var columns []string
-	var where string
+	var limit int64
 	var count bool
+	var t travel
+	q := &t.q
 	c := &cobra.Command{
 		Use:   "scan TABLE",
 		Short: "Print the rows of a table as JSON lines",
 		Long: `Print the rows of a snapshot, merged by key, one JSON object a line. Decimals are strings with their exact digits and
 binaries are base64, so that what scan prints, put reads.
+
+The snapshot is the latest, or one by number (--snapshot), by tag (--tag), the latest at a time (--at) or the first that
+reached a watermark (--watermark). A table name such as shop.orders$branch_test reads a branch.
+
+With --between START,END the changes after START up to END are printed as calve tail prints them. START and END are two
+snapshots, two tags or, with --times, two times. --mode says how: delta (what appends wrote), changelog (the table's
+changelog), diff (the rows that differ), or auto: diff between tags, changelog where the table has one, else delta.
 
 --where takes a condition, of which only the rows are printed for which it is true; files and parts of files that by
 their partition, bucket, statistics or index cannot have such rows are not read. In the words of SQL:
@@ -35,22 +42,30 @@ Columns are written as in the table, in double quotes where they are no plain na
 written 'NaN', is greater than all numbers and equal to itself.`,
 		Example: `  calve scan shop.orders -w file:///data/lake
   calve scan shop.orders -w file:///data/lake --snapshot 7 --columns id,amount --limit 10
+  calve scan shop.orders -w file:///data/lake --at "2026-05-14 12:00:00"
+  calve scan shop.orders -w file:///data/lake --between monday,tuesday --mode diff
   calve scan shop.orders -w file:///data/lake --where "amount >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')"
-  calve scan shop.orders -w file:///data/lake --where "at < TIMESTAMP '2026-01-01 00:00:00'" --count`,
+  calve scan shop.orders -w file:///data/lake --where "at < TIMESTAMP '2026-01-01 00:00:00'" --count
+  calve scan shop.orders -w file:///data/lake --count`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			q := reader.Query{Snapshot: snapshot, Columns: columns, Where: where}
+			if err := t.resolve(cmd, count); err != nil {
+				return err
+			}
+			if t.between != "" {
+				return a.scanChanges(cmd, r, t.changes, limit)
+			}
 			if count {
-				return a.countRows(cmd, r, q)
+				return a.countRows(cmd, r, *q)
 			}
 			w := bufio.NewWriterSize(a.out, 1<<16)
 			var line []byte
 			left := limit
-			for rec, err := range r.Scan(cmd.Context(), q) {
+			for rec, err := range r.Scan(cmd.Context(), *q) {
 				if err != nil {
 					return errors.Join(err, w.Flush())
 				}
@@ -69,10 +84,10 @@ written 'NaN', is greater than all numbers and equal to itself.`,
 			return w.Flush()
 		},
 	}
-	c.Flags().Int64Var(&snapshot, "snapshot", 0, "snapshot to read (default: the latest)")
+	t.flags(c)
 	c.Flags().Int64Var(&limit, "limit", 0, "most rows to print (default: all)")
-	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
-	c.Flags().StringVar(&where, "where", "", "only rows for which this condition is true, e.g. \"id > 5 AND name IS NOT NULL\"")
+	c.Flags().StringSliceVar(&q.Columns, "columns", nil, "columns to print (default: all)")
+	c.Flags().StringVar(&q.Where, "where", "", "only rows for which this condition is true, e.g. \"id > 5 AND name IS NOT NULL\"")
 	c.Flags().BoolVar(&count, "count", false, "print only the number of rows")
 	return c
 }
@@ -114,8 +129,8 @@ func (a *app) tailCmd() *cobra.Command {
 update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
 
 --from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
-latest only what comes after now, and snapshot:N the changes of snapshot N and later ones: to resume, use the last
-snapshot that was dealt with, plus one. The default is earliest, and with --follow latest.`,
+latest only what comes after now, time:T what was committed at or after a time, and snapshot:N the changes of snapshot N
+and later ones: to resume, use the last snapshot that was dealt with, plus one. The default is earliest, and with --follow latest.`,
 		Example: `  calve tail shop.orders -w file:///data/lake
   calve tail shop.orders -w file:///data/lake --follow
   calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount`,
@@ -155,7 +170,7 @@ snapshot that was dealt with, plus one. The default is earliest, and with --foll
 			return w.Flush()
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "where to begin: earliest, latest or snapshot:N")
+	c.Flags().StringVar(&from, "from", "", "where to begin: earliest, latest, time:T or snapshot:N")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new snapshots until interrupted")
 	c.Flags().DurationVar(&poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot")
 	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")

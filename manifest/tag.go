@@ -1,0 +1,268 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calve-io/calve/storage"
+)
+
+// Tag is a named snapshot. The file `tag/tag-NAME` holds the snapshot's JSON and two more keys (`tag.Tag`, paimon-format
+// §16); it can outlive the snapshot file and keeps its files from expiry.
+type Tag struct {
+	Name     string
+	Snapshot *Snapshot
+	Created  time.Time     // local time of the writer, as if UTC; zero: not known
+	Retained time.Duration // how long it is to be kept; 0: until it is deleted
+}
+
+var (
+	// ErrNoTag: there is no tag of that name.
+	ErrNoTag = errors.New("no such tag")
+	// ErrTagExists: there is a tag of that name already.
+	ErrTagExists = errors.New("tag already exists")
+)
+
+func tagName(name string) string { return "tag/tag-" + name }
+
+// wireTag are the keys of a tag file beside those of the snapshot.
+type wireTag struct {
+	Created  []int       `json:"tagCreateTime"`   // year, month, day, hour, minute, second, nanosecond; the last may lack
+	Retained json.Number `json:"tagTimeRetained"` // seconds, as a decimal number
+}
+
+// decodeTag reads a tag file.
+func decodeTag(name, file string, data []byte) (*Tag, error) {
+	s, err := decodeSnapshot(file, data)
+	if err != nil {
+		return nil, err
+	}
+	var w wireTag
+	if err := json.Unmarshal(data, &w); err != nil {
+		return nil, &CorruptError{Name: file, Offset: jsonOffset(err, data), Reason: "not a tag in JSON", Err: err}
+	}
+	tag := &Tag{Name: name, Snapshot: s}
+	if n := len(w.Created); n > 0 {
+		if n < 5 || n > 7 {
+			return nil, &CorruptError{Name: file, Reason: fmt.Sprintf("tagCreateTime has %d parts, not 5 to 7", n)}
+		}
+		c := append(w.Created, 0, 0)
+		tag.Created = time.Date(c[0], time.Month(c[1]), c[2], c[3], c[4], c[5], c[6], time.UTC)
+	}
+	if w.Retained != "" {
+		seconds, err := w.Retained.Float64()
+		if err != nil || seconds < 0 || seconds > 1<<33 {
+			return nil, &CorruptError{Name: file, Reason: fmt.Sprintf("tagTimeRetained %s is no number of seconds", w.Retained)}
+		}
+		tag.Retained = time.Duration(seconds * float64(time.Second))
+	}
+	return tag, nil
+}
+
+// Tag gives a tag by name: ErrNoTag, with the names there are, when it is not there.
+func (t *Table) Tag(ctx context.Context, name string) (*Tag, error) {
+	if err := checkFileName(name); err != nil {
+		return nil, fmt.Errorf("tag: %w", err)
+	}
+	data, err := storage.ReadAll(ctx, t.store, tagName(name), maxSnapshotSize)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, t.noTag(ctx, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tag %q: %w", name, err)
+	}
+	return decodeTag(name, t.store.URL(tagName(name)), data)
+}
+
+// noTag is the error of a tag that is not there.
+func (t *Table) noTag(ctx context.Context, name string) error {
+	tags, err := t.Tags(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %q of %s", ErrNoTag, name, t.store.URL(""))
+	}
+	if len(tags) == 0 {
+		return fmt.Errorf("%w: %q; %s has no tags", ErrNoTag, name, t.store.URL(""))
+	}
+	names := slices.Sorted(maps.Keys(tags))
+	const most = 20
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return fmt.Errorf("%w: %q; %s has %s", ErrNoTag, name, t.store.URL(""), strings.Join(names, ", "))
+}
+
+// AllTags gives the tags of the branch that is open, by snapshot and name.
+func (t *Table) AllTags(ctx context.Context) ([]Tag, error) {
+	var all []Tag
+	names, err := t.tagNames(ctx, "tag")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		tag, err := t.Tag(ctx, name)
+		if errors.Is(err, ErrNoTag) {
+			continue // deleted since the listing
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *tag)
+	}
+	slices.SortFunc(all, func(a, b Tag) int {
+		return cmp.Or(cmp.Compare(a.Snapshot.ID, b.Snapshot.ID), strings.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// checkTagName refuses names that Paimon refuses or that would be taken for something else: a number is read as a
+// snapshot by `scan.version` and by incremental-between.
+func checkTagName(name string) error {
+	if err := checkFileName(name); err != nil {
+		return fmt.Errorf("tag: %w", err)
+	}
+	if strings.TrimSpace(name) == "" {
+		return errors.New("tag: a name of blanks only")
+	}
+	if strings.Trim(name, "0123456789") == "" {
+		return fmt.Errorf("tag: the name %q is a number and would be taken for a snapshot", name)
+	}
+	if strings.Contains(name, ",") {
+		return fmt.Errorf("tag: the name %q has a comma, which separates names in incremental-between", name)
+	}
+	return nil
+}
+
+// CreateTag names a snapshot (`utils.TagManager`). The tag is created by a conditional put: of two creators of one name
+// one gets ErrTagExists. With a retention, which Paimon's own jobs obey (calve never deletes a tag by itself), the file
+// says when it was made and how long it is to be kept.
+//
+// An expiry that runs in another process at the same moment may not see the tag yet, so name snapshots that the
+// retention of snapshots still keeps for a while.
+func (t *Table) CreateTag(ctx context.Context, name string, s *Snapshot, retained time.Duration) error {
+	if err := errors.Join(checkTagName(name), t.mainOnly()); err != nil {
+		return err
+	}
+	if retained < 0 {
+		return fmt.Errorf("tag %q: it cannot be kept for %s", name, retained)
+	}
+	if err := acquire(ctx, t.expiry); err != nil {
+		return fmt.Errorf("tag %q: %w", name, err)
+	}
+	defer release(t.expiry)
+	// The bytes of the snapshot file, so that nothing is lost that this version does not know.
+	data, err := storage.ReadAll(ctx, t.store, snapshotName(s.ID), maxSnapshotSize)
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("tag %q: snapshot %d of %s: %w", name, s.ID, t.store.URL(""), ErrSnapshotExpired)
+	}
+	if err == nil && retained > 0 {
+		data, err = withRetention(data, t.env.Now(), retained)
+	}
+	if err == nil {
+		_, err = decodeTag(name, t.store.URL(tagName(name)), data)
+	}
+	if err != nil {
+		return fmt.Errorf("tag %q: %w", name, err)
+	}
+	won, err := storage.PutOnce(ctx, t.store, tagName(name), data)
+	if err != nil {
+		return fmt.Errorf("tag %q: %w", name, err)
+	}
+	if !won {
+		return fmt.Errorf("%w: %q of %s; delete it first, or use another name", ErrTagExists, name, t.store.URL(""))
+	}
+	return nil
+}
+
+// withRetention adds a tag's own keys to the JSON of a snapshot.
+func withRetention(data []byte, now time.Time, retained time.Duration) ([]byte, error) {
+	body, ok := bytes.CutSuffix(bytes.TrimSpace(data), []byte("}"))
+	if !ok {
+		return nil, fmt.Errorf("%w: the snapshot file does not end with a brace", ErrCorrupt)
+	}
+	body = bytes.TrimRight(body, " \t\r\n")
+	return fmt.Appendf(slices.Clone(body), ",\n  \"tagCreateTime\" : [ %d, %d, %d, %d, %d, %d, %d ],\n  \"tagTimeRetained\" : %d.%09d\n}",
+		now.Year(), now.Month(), now.Day(), now.Hour(), now.Minute(), now.Second(), now.Nanosecond(),
+		retained/time.Second, retained%time.Second), nil
+}
+
+// DeleteTag deletes a tag: ErrNoTag when it is not there. Files that only the tag kept are deleted too, as far as they
+// are data files, manifests and lists; index files are left to Paimon's cleaner of orphans.
+func (t *Table) DeleteTag(ctx context.Context, name string) (Expired, error) {
+	if err := t.mainOnly(); err != nil {
+		return Expired{}, err
+	}
+	if err := acquire(ctx, t.expiry); err != nil {
+		return Expired{}, fmt.Errorf("delete tag %q: %w", name, err)
+	}
+	defer release(t.expiry)
+	tag, err := t.Tag(ctx, name)
+	if err != nil {
+		return Expired{}, err
+	}
+	if err := t.store.Delete(ctx, tagName(name)); err != nil {
+		return Expired{}, fmt.Errorf("delete tag %q: %w", name, err)
+	}
+	done, err := t.dropTagged(ctx, tag.Snapshot)
+	if err != nil {
+		return done, fmt.Errorf("tag %q is deleted, but not all of its files: %w", name, err)
+	}
+	return done, nil
+}
+
+// dropTagged deletes the files of a snapshot that had expired and that no tag names any more. A file that is live in it
+// but in none of the earliest snapshot, the other tags and the branches is live nowhere: a file that was removed never
+// comes back.
+func (t *Table) dropTagged(ctx context.Context, s *Snapshot) (Expired, error) {
+	earliest, err := t.Earliest(ctx)
+	if errors.Is(err, ErrNoSnapshot) {
+		return Expired{}, nil
+	}
+	if err != nil || earliest.ID <= s.ID {
+		return Expired{}, err
+	}
+	x, err := t.newExpiry(ctx)
+	if err != nil {
+		return Expired{}, err
+	}
+	live, err := t.Live(ctx, s, nil)
+	if err != nil {
+		return Expired{}, err
+	}
+	for i := range live {
+		if err := x.condemn(&live[i]); err != nil {
+			return Expired{}, err
+		}
+	}
+	metas, err := t.manifests(ctx, s)
+	if err != nil {
+		return Expired{}, err
+	}
+	x.note(x.lists, s)
+	x.noteMetas(x.manifests, metas)
+	if err := x.staying(ctx, earliest, true); err != nil {
+		return Expired{}, err
+	}
+	if err := x.protect(ctx, earliest.ID); err != nil {
+		return Expired{}, err
+	}
+	done := Expired{Earliest: earliest.ID}
+	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
+		return done, err
+	}
+	for _, names := range [][]string{x.unnamed(x.manifests), x.unnamed(x.lists)} {
+		n, err := t.deleteAll(ctx, names)
+		done.Metadata += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
