@@ -18,7 +18,7 @@ import (
 var groups = []group{
 	codecGroup, innerGroup, mergeGroup, flushGroup,
 	compactGroup("rand", 0, "mem", 1, 2), compactGroup("clus", 0, "mem", 1, 2), compactGroup("rand", 1, "mem", 1), compactGroup("rand", 0, "local", 2),
-	commitGroup, stepGroup("tail"), stepGroup("export"), latencyGroup, kafkaGroup,
+	commitGroup, stepGroup("tail"), stepGroup("export"), planGroup, latencyGroup, kafkaGroup,
 }
 
 // run is one run of the benchmarks: what was measured so far.
