@@ -98,10 +98,16 @@ func rangesOf(rows []int32) []lsm.Range {
 	return out
 }
 
+// fileSpec says what to read of a file.
+type fileSpec struct {
+	datafile.ReadSpec
+	only *predicate.Predicate // rows for which it is not true need not be read; nil: all are needed
+}
+
 // spec says what to read of the split's files. Where no other file may have the same keys, the whole condition chooses
 // row groups, pages and batches; elsewhere what it says of the key.
-func (s *Split) spec(c *columns) (datafile.ReadSpec, error) {
-	spec := datafile.ReadSpec{Cols: c.read}
+func (s *Split) spec(c *columns) (fileSpec, error) {
+	spec := fileSpec{ReadSpec: datafile.ReadSpec{Cols: c.read}}
 	if s.where == nil {
 		return spec, nil
 	}
@@ -112,7 +118,7 @@ func (s *Split) spec(c *columns) (datafile.ReadSpec, error) {
 	if p == nil {
 		return spec, nil
 	}
-	spec.Prune = pruneBy(s.view, p)
+	spec.only, spec.Prune = p, pruneBy(s.view, p)
 	if !s.alone || c.early == len(c.read) {
 		return spec, nil
 	}

@@ -307,12 +307,15 @@ func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(c *c
 	}
 }
 
-func (r *Reader) readPlain(ctx context.Context, s *Split, spec datafile.ReadSpec, f func(datafile.Rows) error) error {
+func (r *Reader) readPlain(ctx context.Context, s *Split, spec fileSpec, f func(datafile.Rows) error) error {
 	for _, run := range s.Runs {
 		for i := range run.Files {
 			rd, err := r.openRows(ctx, s.view, s.Part.Dir, &run.Files[i], spec, s.dead)
 			if err != nil {
 				return err
+			}
+			if rd == nil {
+				continue
 			}
 			var failed error
 			err = drain(rd, func(rows datafile.Rows) bool {
@@ -336,7 +339,7 @@ type runReader struct {
 	v     *view
 	dir   string
 	files []manifest.DataFile
-	spec  datafile.ReadSpec
+	spec  fileSpec
 	dead  map[string]vectorAt // deletion vectors of the files
 	open  *rowFile
 	level int // of the file that was opened last
@@ -356,7 +359,9 @@ func (x *runReader) Next(ctx context.Context) (datafile.Rows, error) {
 			if x.open, err = x.r.openRows(ctx, x.v, x.dir, &x.files[0], x.spec, x.dead); err != nil {
 				return datafile.Rows{}, err
 			}
-			x.level, x.files = x.files[0].Level, x.files[1:]
+			if x.level, x.files = x.files[0].Level, x.files[1:]; x.open == nil {
+				continue
+			}
 		}
 		rows, err := x.open.Next()
 		if err != io.EOF {

@@ -94,8 +94,12 @@ type rowFile struct {
 	name    string            // of the vector, for errors
 }
 
-// openRows opens one data file; vectors are those of its bucket.
-func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.DataFile, spec datafile.ReadSpec, vectors map[string]vectorAt) (*rowFile, error) {
+// openRows opens one data file; vectors are those of its bucket. It is nil if the file has no row that is wanted.
+func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.DataFile, spec fileSpec, vectors map[string]vectorAt) (*rowFile, error) {
+	may, err := r.mayHave(ctx, v, dir, f, spec.only)
+	if err != nil || !may {
+		return nil, err
+	}
 	var out rowFile
 	if at, ok := vectors[f.Name]; ok {
 		vec, err := r.readVector(ctx, at)
@@ -104,7 +108,7 @@ func (r *Reader) openRows(ctx context.Context, v *view, dir string, f *manifest.
 		}
 		out.deleted, out.name = vec.Cursor(), r.store.URL(at.file)
 	}
-	rd, err := r.openSpec(ctx, v, dir, f, spec)
+	rd, err := r.openSpec(ctx, v, dir, f, spec.ReadSpec)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,13 @@
 package reader_test
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,42 @@ func TestWhereOnGolden(t *testing.T) {
 	if tables < 15 || pruned < 100 {
 		t.Errorf("%d tables, %d scans that read less", tables, pruned)
 	}
+}
+
+// TestWhereByFilter: values that are not in the Bloom filters of Paimon's file index, though within the statistics, need
+// no look into the data file.
+func TestWhereByFilter(t *testing.T) {
+	store, err := storage.NewLocal(filepath.Join(goldenRoot, "append_bloom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, want := range map[string]struct {
+		rows   int
+		opened bool
+	}{
+		"k = 102": {1, true}, "k = 103": {0, false}, "v = 'v34'": {1, true}, "v = 'v34x'": {0, false}, "k = 103 OR v = 'v34x'": {0, false},
+		"k = 103 OR v LIKE 'v34%'": {1, true}, "k IN (103, 104) AND v > 'a'": {0, false}, "NOT k <> 103": {0, false},
+	} {
+		seen := &opens{Store: store}
+		got, _ := scanWhere(t, seen, reader.Query{Where: where})
+		if data := slices.ContainsFunc(seen.names, func(n string) bool { return strings.HasSuffix(n, ".parquet") }); len(got) != want.rows || data != want.opened {
+			t.Errorf("%s: %d rows, %v opened", where, len(got), seen.names)
+		}
+		if !slices.ContainsFunc(seen.names, func(n string) bool { return strings.HasSuffix(n, ".index") }) {
+			t.Errorf("%s: the index was not opened: %v", where, seen.names)
+		}
+	}
+}
+
+// opens remembers which files were opened.
+type opens struct {
+	storage.Store
+	names []string
+}
+
+func (o *opens) Open(ctx context.Context, name string) (storage.File, error) {
+	o.names = append(o.names, name)
+	return o.Store.Open(ctx, name)
 }
 
 // goldenWhere writes a condition about values of the table.
