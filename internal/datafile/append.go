@@ -110,6 +110,10 @@ func (e *columnEncoder) appendValues(s *source, from, to int) error {
 		e.appendInt32s(v)
 	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
 		v := numbers[int64](s, from, to)
+		if e.phys == typeInt96 {
+			e.vals = appendInt96(e.vals, v)
+			return nil
+		}
 		addInts(&e.page, v)
 		e.appendInt64s(v)
 	case schema.Float:
@@ -304,4 +308,30 @@ func widen[T int8 | int16](dst []int32, src []T) []int32 {
 		dst = append(dst, int32(x))
 	}
 	return dst
+}
+
+// appendInt96 writes nanoseconds since 1970 as nanoseconds of the day and Julian day. Paimon's own writer divides towards
+// zero, so that it has negative ones before 1970 (`ParquetRowDataWriter`, §8.2); it reads both forms, but Arrow's
+// libraries refuse those.
+func appendInt96(dst []byte, v []int64) []byte {
+	const day = 86_400_000_000_000
+	for _, x := range v {
+		days := floorDiv(x, day)
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(x-days*day))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(int32(days+julianEpoch)))
+	}
+	return dst
+}
+
+// leafOf gives the array of a leaf of a column.
+func leafOf(a arrow.Array, steps []step) arrow.Array {
+	for _, s := range steps {
+		switch s.kind {
+		case stepField:
+			a = a.(*array.Struct).Field(s.kid)
+		case stepList:
+			a = a.(array.ListLike).ListValues()
+		}
+	}
+	return a
 }

@@ -14,7 +14,7 @@ import (
 type order uint8
 
 const (
-	orderNone  order = iota // binaries: Paimon keeps no bounds of them
+	orderNone  order = iota // binaries and INT96: Paimon keeps no bounds of them
 	orderInt                // integers and what is stored as such
 	orderFloat              // FLOAT and DOUBLE
 	orderDecimal
@@ -26,7 +26,12 @@ func orderOf(t schema.Type) order {
 	switch t.Root {
 	case schema.Boolean:
 		return orderBool
-	case schema.TinyInt, schema.SmallInt, schema.Int, schema.BigInt, schema.Date, schema.Time, schema.Timestamp, schema.TimestampLTZ:
+	case schema.TinyInt, schema.SmallInt, schema.Int, schema.BigInt, schema.Date, schema.Time:
+		return orderInt
+	case schema.Timestamp, schema.TimestampLTZ:
+		if t.Precision > 6 {
+			return orderNone // INT96 has no order
+		}
 		return orderInt
 	case schema.Float, schema.Double:
 		return orderFloat

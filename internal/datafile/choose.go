@@ -40,7 +40,12 @@ func chooseEncoding(t schema.Type, a arrow.Array) encoding {
 		return deltaEncoding
 	case schema.Int, schema.Date, schema.Time:
 		return chooseInts(widen64(values[int32](a)[:n]))
-	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
+	case schema.Timestamp, schema.TimestampLTZ:
+		if t.Precision > 6 {
+			return plainEncoding // INT96
+		}
+		return chooseInts(values[int64](a)[:n])
+	case schema.BigInt:
 		return chooseInts(values[int64](a)[:n])
 	}
 	d := a.Data()

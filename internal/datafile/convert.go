@@ -157,14 +157,31 @@ const julianEpoch = 2440588
 
 // int96ToTime reads nanoseconds of the day (which Paimon makes negative before 1970) and a Julian day.
 func int96ToTime(dst, src []byte, per int64) error {
+	const nanosOfDay = 86_400_000_000_000
+	day := nanosOfDay / per
 	for i := range len(src) / 12 {
 		nanos := int64(binary.LittleEndian.Uint64(src[12*i:]))
 		days := int64(int32(binary.LittleEndian.Uint32(src[12*i+8:]))) - julianEpoch
-		day := 86_400_000_000_000 / per
-		if per == 1 && (days > math.MaxInt64/day-1 || days < math.MinInt64/day+1) {
-			return unsupportedf("timestamp of day %d from 1970 does not fit nanoseconds", days)
+		if nanos > nanosOfDay || nanos < -nanosOfDay {
+			return corruptf("timestamp at %d nanoseconds of a day", nanos)
 		}
-		binary.LittleEndian.PutUint64(dst[8*i:], uint64(days*day+floorDiv(nanos, per)))
+		rest := floorDiv(nanos, per)
+		whole := days
+		// One day is put to the rest, so that the others cannot be out of range where their sum is not.
+		switch {
+		case days > 0:
+			whole, rest = days-1, rest+day
+		case days < 0:
+			whole, rest = days+1, rest-day
+		}
+		if whole > math.MaxInt64/day || whole < math.MinInt64/day {
+			return unsupportedf("timestamp of day %d from 1970 does not fit its unit", days)
+		}
+		v := whole*day + rest
+		if whole > 0 && rest > 0 && v < 0 || whole < 0 && rest < 0 && v >= 0 {
+			return unsupportedf("timestamp of day %d from 1970 does not fit its unit", days)
+		}
+		binary.LittleEndian.PutUint64(dst[8*i:], uint64(v))
 	}
 	return nil
 }

@@ -34,8 +34,11 @@ type columnEncoder struct {
 	pack  compressor
 
 	enc encoding
-	// The page being filled.
+	// The page being filled. Rows of a leaf inside a nested type are its slots, and records the rows of the table.
 	rows, nulls int
+	records     int
+	defs, reps  []uint8
+	shred       shredder
 	valid       []byte // bitmap, if there are nulls
 	vals        []byte // plain
 	bits        int    // booleans in vals
@@ -62,10 +65,7 @@ type columnEncoder struct {
 }
 
 func newColumnEncoder(c fileColumn, pack compressor) (*columnEncoder, error) {
-	if err := checkWritable(c); err != nil {
-		return nil, err
-	}
-	want, err := schema.ArrowType(c.typ)
+	want, err := schema.ArrowType(c.top)
 	if err != nil {
 		return nil, fmt.Errorf("column %q: %w", c.name, err)
 	}
@@ -87,9 +87,9 @@ func (e *columnEncoder) begin(enc encoding) {
 // check refuses arrays that are not what the column declares.
 func (e *columnEncoder) check(a arrow.Array) error {
 	if !arrow.TypeEqual(a.DataType(), e.want) {
-		return fmt.Errorf("column %q of type %s needs Arrow %s, got %s", e.name, e.typ, e.want, a.DataType())
+		return fmt.Errorf("column %q of type %s needs Arrow %s, got %s", e.name, e.top, e.want, a.DataType())
 	}
-	if n := a.NullN(); n > 0 && e.typ.NotNull {
+	if n := a.NullN(); n > 0 && e.top.NotNull {
 		return fmt.Errorf("column %q is NOT NULL but %d of %d rows are null", e.name, n, a.Len())
 	}
 	return nil
@@ -158,8 +158,13 @@ func (e *columnEncoder) endPage() error {
 		return nil
 	}
 	b := e.body[:0]
-	if !e.typ.NotNull {
-		b = e.appendLevels(b)
+	if e.nested() {
+		b = e.appendNestedLevels(b)
+	} else {
+		e.records = e.rows
+		if e.maxDef > 0 {
+			b = e.appendLevels(b)
+		}
 	}
 	b, enc := e.appendPage(b)
 	e.body = b
@@ -177,12 +182,14 @@ func (e *columnEncoder) endPage() error {
 	e.encodings[enc] = true
 	e.page.keepText()
 	e.meta.pages = append(e.meta.pages, pageMeta{
-		at: int64(at), size: int32(len(e.data) - at), firstRow: e.meta.values, rows: e.rows, nulls: e.nulls, bounds: e.page,
+		at: int64(at), size: int32(len(e.data) - at), firstRow: e.meta.records, rows: e.rows, nulls: e.nulls, bounds: e.page,
 	})
 	e.meta.values += int64(e.rows)
+	e.meta.records += int64(e.records)
 	e.meta.nulls += int64(e.nulls)
 	e.meta.bounds.merge(&e.page, e.order)
-	e.rows, e.nulls, e.bits, e.page = 0, 0, 0, bounds{}
+	e.rows, e.records, e.nulls, e.bits, e.page = 0, 0, 0, 0, bounds{}
+	e.defs, e.reps = e.defs[:0], e.reps[:0]
 	e.vals, e.i32, e.i64, e.idx = e.vals[:0], e.i32[:0], e.i64[:0], e.idx[:0]
 	if e.enc == dictEncoding && e.dictUseless() {
 		e.enc = deltaEncoding
@@ -251,7 +258,7 @@ func (e *columnEncoder) compress(b []byte) ([]byte, error) {
 // size estimates the bytes of the column chunk so far.
 func (e *columnEncoder) size() int64 {
 	n := int64(len(e.data) + len(e.dict.data)/2)
-	return n + int64(len(e.vals)+2*len(e.i32)+3*len(e.i64)+2*len(e.idx))/2
+	return n + int64(len(e.vals)+2*len(e.i32)+3*len(e.i64)+2*len(e.idx)+len(e.defs)/2)/2
 }
 
 // end finishes the column chunk: the bytes of its dictionary page are returned, its data pages are in e.data.
@@ -275,7 +282,7 @@ func (e *columnEncoder) end() (dict []byte, err error) {
 		e.encodings[encPlain] = true
 	}
 	for k, used := range e.encodings {
-		if used || k == encRLE && !e.typ.NotNull {
+		if used || k == encRLE && e.maxDef > 0 {
 			m.encodings = append(m.encodings, int32(k))
 		}
 	}
@@ -285,8 +292,11 @@ func (e *columnEncoder) end() (dict []byte, err error) {
 	return dict, nil
 }
 
-// statistics are those of the whole file.
+// statistics are those of the whole file. Of nested types there are none (`ParquetSimpleStatsExtractor`).
 func (e *columnEncoder) statistics() ColumnStats {
+	if e.nested() {
+		return ColumnStats{Nulls: -1}
+	}
 	lo, hi := e.file.cells(e.typ)
 	return ColumnStats{Min: lo, Max: hi, Nulls: e.fileNulls}
 }

@@ -1,8 +1,6 @@
 package datafile
 
 import (
-	"fmt"
-
 	"github.com/calve-io/calve/schema"
 )
 
@@ -27,33 +25,53 @@ const (
 	fromKind = -2
 )
 
-// fileColumn is one Parquet column of a file to be written.
+// fileColumn is one Parquet column of a file to be written: a leaf of the file's schema.
 type fileColumn struct {
-	name string
+	name string // for messages
+	path []string
 	id   int32
 	typ  schema.Type
-	from int // index into the table's columns, fromSeq or fromKind
+	from int         // index into the table's columns, fromSeq or fromKind
+	top  schema.Type // of that column
+
+	// Of a leaf inside a nested type: the way there. Levels are as in leaf.
+	steps          []step
+	maxDef, maxRep uint8
 }
 
-// fileColumns gives the columns of a file in file order: keys, sequence number, kind, then the table's columns.
-func fileColumns(s *schema.Schema, keyed, thin bool) []fileColumn {
-	out := make([]fileColumn, 0, 2*len(s.Fields)+2)
+// nested reports whether the column is a part of a nested type.
+func (c *fileColumn) nested() bool { return !c.top.Primitive() }
+
+// fileParts gives the top-level fields of a file in file order: keys, sequence number, kind, then the table's columns.
+func fileParts(s *schema.Schema, keyed, thin bool) (parts []part, from []int) {
+	add := func(name string, id int32, t schema.Type, source int) {
+		parts, from = append(parts, newPart(name, id, id, 0, t)), append(from, source)
+	}
 	if keyed {
 		if !thin {
 			for _, i := range s.KeyColumns() {
 				f := s.Fields[i]
 				f.Type.NotNull = true
-				out = append(out, fileColumn{name: KeyPrefix + f.Name, id: keyIDStart + int32(f.ID), typ: f.Type, from: i})
+				add(KeyPrefix+f.Name, keyIDStart+int32(f.ID), f.Type, i)
 			}
 		}
-		out = append(out,
-			fileColumn{name: SeqColumn, id: seqID, typ: schema.Type{Root: schema.BigInt, NotNull: true}, from: fromSeq},
-			fileColumn{name: KindColumn, id: kindID, typ: schema.Type{Root: schema.TinyInt, NotNull: true}, from: fromKind})
+		add(SeqColumn, seqID, schema.Type{Root: schema.BigInt, NotNull: true}, fromSeq)
+		add(KindColumn, kindID, schema.Type{Root: schema.TinyInt, NotNull: true}, fromKind)
 	}
 	for i, f := range s.Fields {
-		out = append(out, fileColumn{name: f.Name, id: int32(f.ID), typ: f.Type, from: i})
+		add(f.Name, int32(f.ID), f.Type, i)
 	}
-	return out
+	return parts, from
+}
+
+// fileColumns gives the leaves of a file.
+func fileColumns(parts []part, from []int) (out []fileColumn, err error) {
+	for i := range parts {
+		if out, err = parts[i].leaves(out, from[i], parts[i].typ, nil, nil, 0, 0); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // parquetType is a physical type of parquet.thrift.
@@ -69,7 +87,12 @@ func physicalOf(t schema.Type) (parquetType, int) {
 		return typeFloat, 4
 	case schema.Double:
 		return typeDouble, 8
-	case schema.BigInt, schema.Timestamp, schema.TimestampLTZ:
+	case schema.Timestamp, schema.TimestampLTZ:
+		if t.Precision > 6 {
+			return typeInt96, 12
+		}
+		return typeInt64, 8
+	case schema.BigInt:
 		return typeInt64, 8
 	case schema.Decimal:
 		switch decimalWidth(t.Precision) {
@@ -85,20 +108,12 @@ func physicalOf(t schema.Type) (parquetType, int) {
 	return typeInt32, 4 // TINYINT, SMALLINT, INT, DATE, TIME
 }
 
-// checkWritable refuses types that have no form in a file of calve's.
-func checkWritable(c fileColumn) error {
-	switch {
-	case !c.typ.Primitive():
-		return fmt.Errorf("column %q of type %s: only single values can be written", c.name, c.typ)
-	case (c.typ.Root == schema.Timestamp || c.typ.Root == schema.TimestampLTZ) && c.typ.Precision > 6:
-		return fmt.Errorf("column %q of type %s: timestamps of precision above 6 cannot be written (Paimon stores them as INT96)", c.name, c.typ)
-	}
-	return nil
-}
-
 // Annotations of parquet.thrift: members of LogicalType, and what they were called before (ConvertedType).
 const (
 	logicalString, convertedUTF8           = 1, 0
+	logicalMap, convertedMap               = 2, 1
+	convertedMapKeyValue                   = 2
+	logicalList, convertedList             = 3, 3
 	logicalDecimal, convertedDecimal       = 5, 5
 	logicalDate, convertedDate             = 6, 6
 	logicalTime, convertedTimeMillis       = 7, 7
@@ -106,36 +121,36 @@ const (
 	logicalInt, convertedInt8              = 10, 15
 )
 
-// writeElement appends a column's SchemaElement. TIME is adjusted to UTC although the type has no zone; TIMESTAMP is
+// writeElement appends the SchemaElement of a leaf. TIME is adjusted to UTC although the type has no zone; TIMESTAMP is
 // not, and has no converted type then.
-func writeElement(t *thriftWriter, c fileColumn) {
-	phys, width := physicalOf(c.typ)
+func writeElement(t *thriftWriter, name string, fieldID int32, typ schema.Type) {
+	phys, width := physicalOf(typ)
 	t.element()
 	t.i32(1, phys)
 	if phys == typeFixedBytes {
 		t.i32(2, int32(width))
 	}
 	rep := int32(repOptional)
-	if c.typ.NotNull {
+	if typ.NotNull {
 		rep = repRequired
 	}
 	t.i32(3, rep)
-	t.text(4, c.name)
+	t.text(4, name)
 	var logical func()
 	member := int16(0)
-	switch c.typ.Root {
+	switch typ.Root {
 	case schema.TinyInt, schema.SmallInt:
 		bits, conv := int8(8), int32(convertedInt8)
-		if c.typ.Root == schema.SmallInt {
+		if typ.Root == schema.SmallInt {
 			bits, conv = 16, convertedInt8+1
 		}
 		t.i32(6, conv)
 		member, logical = logicalInt, func() { t.i8(1, bits); t.bool(2, true) }
 	case schema.Decimal:
 		t.i32(6, convertedDecimal)
-		t.i32(7, int32(c.typ.Scale))
-		t.i32(8, int32(c.typ.Precision))
-		member, logical = logicalDecimal, func() { t.i32(1, int32(c.typ.Scale)); t.i32(2, int32(c.typ.Precision)) }
+		t.i32(7, int32(typ.Scale))
+		t.i32(8, int32(typ.Precision))
+		member, logical = logicalDecimal, func() { t.i32(1, int32(typ.Scale)); t.i32(2, int32(typ.Precision)) }
 	case schema.Char, schema.VarChar:
 		t.i32(6, convertedUTF8)
 		member = logicalString
@@ -146,8 +161,11 @@ func writeElement(t *thriftWriter, c fileColumn) {
 		t.i32(6, convertedTimeMillis)
 		member, logical = logicalTime, func() { writeUnit(t, true, unitMillis) }
 	case schema.Timestamp, schema.TimestampLTZ:
-		unit, utc := unitMillis, c.typ.Root == schema.TimestampLTZ
-		if c.typ.Precision > 3 {
+		if phys == typeInt96 { // has no annotation
+			break
+		}
+		unit, utc := unitMillis, typ.Root == schema.TimestampLTZ
+		if typ.Precision > 3 {
 			unit = unitMicros
 		}
 		if utc {
@@ -155,7 +173,9 @@ func writeElement(t *thriftWriter, c fileColumn) {
 		}
 		member, logical = logicalTimestamp, func() { writeUnit(t, utc, unit) }
 	}
-	t.i32(9, c.id)
+	if fieldID >= 0 {
+		t.i32(9, fieldID)
+	}
 	if member != 0 {
 		t.structure(10)
 		t.structure(member)

@@ -21,7 +21,8 @@ type chunkMeta struct {
 	fileColumn
 	encodings    []int32
 	codec        int32
-	values       int64
+	values       int64 // slots
+	records      int64 // rows
 	nulls        int64
 	full, packed int64 // bytes with headers, uncompressed and compressed
 	dataAt       int64
@@ -153,16 +154,20 @@ func appendOffsetIndex(dst []byte, k *chunkMeta) []byte {
 }
 
 // appendFooter appends a FileMetaData.
-func appendFooter(dst []byte, cols []fileColumn, groups []groupMeta) []byte {
+func appendFooter(dst []byte, parts []part, leaves int, groups []groupMeta) []byte {
 	t := thriftWriter{b: dst}
 	t.i32(1, 2)
-	t.list(2, thriftStruct, len(cols)+1)
+	elements := 1
+	for i := range parts {
+		elements += parts[i].elements()
+	}
+	t.list(2, thriftStruct, elements)
 	t.element()
 	t.text(4, rootName)
-	t.i32(5, int32(len(cols)))
+	t.i32(5, int32(len(parts)))
 	t.end()
-	for _, c := range cols {
-		writeElement(&t, c)
+	for i := range parts {
+		parts[i].write(&t)
 	}
 	rows := int64(0)
 	for i := range groups {
@@ -175,8 +180,8 @@ func appendFooter(dst []byte, cols []fileColumn, groups []groupMeta) []byte {
 	}
 	t.text(6, createdBy)
 	// Bounds count only if their order is declared: the one of the type, for each column.
-	t.list(7, thriftStruct, len(cols))
-	for range cols {
+	t.list(7, thriftStruct, leaves)
+	for range leaves {
 		t.element()
 		t.structure(1)
 		t.end()
@@ -221,8 +226,10 @@ func writeChunk(t *thriftWriter, k *chunkMeta) {
 	for _, e := range k.encodings {
 		t.varint(int64(e))
 	}
-	t.list(3, thriftBinary, 1)
-	t.value([]byte(k.name))
+	t.list(3, thriftBinary, len(k.path))
+	for _, name := range k.path {
+		t.value([]byte(name))
+	}
 	t.i32(4, k.codec)
 	t.i64(5, k.values)
 	t.i64(6, k.full)

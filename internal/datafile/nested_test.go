@@ -2,6 +2,7 @@ package datafile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	psc "github.com/apache/arrow-go/v18/parquet/schema"
 
 	"github.com/calve-io/calve/schema"
 )
@@ -336,5 +339,125 @@ func TestNestedSkips(t *testing.T) {
 	}
 	if rows < 150 || rows > 400 {
 		t.Fatalf("%d rows were kept", rows)
+	}
+}
+
+// TestNestedRoundTrip writes nested columns in many shapes and reads them back.
+func TestNestedRoundTrip(t *testing.T) {
+	s := nestedTypes(t)
+	for i, c := range []struct {
+		name  string
+		rows  []int
+		shape valueShape
+		cfg   WriterConfig
+		batch int
+	}{
+		{name: "one row", rows: []int{1}, shape: valueShape{nulls: 0.3}},
+		{name: "some nulls", rows: []int{300, 1, 80}, shape: valueShape{nulls: 0.2}, batch: 100},
+		{name: "no nulls", rows: []int{300}, cfg: WriterConfig{Compression: "none"}},
+		{name: "all null", rows: []int{200}, shape: valueShape{nulls: 1}},
+		{name: "dictionaries", rows: []int{600, 600}, shape: valueShape{nulls: 0.1, repeats: 20}, cfg: WriterConfig{Parallel: 2}, batch: 512},
+		{name: "row groups", rows: []int{500, 300}, shape: valueShape{nulls: 0.1, repeats: 9}, cfg: WriterConfig{RowGroupRows: 99, Compression: "snappy"}, batch: 64},
+		{name: "empty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := c.cfg
+			cfg.Schema, cfg.Keyed = s, true
+			var in []Rows
+			first := 0
+			for _, n := range c.rows {
+				rows := randomRows(newRand(uint64(60+i)), s, first, n+5, c.shape)
+				for j, a := range rows.Cols { // with an offset, as batches that were cut have
+					rows.Cols[j] = array.NewSlice(a, 3, int64(n+3))
+				}
+				rows.N, rows.Seq, rows.Kinds = n, rows.Seq[3:n+3], rows.Kinds[3:n+3]
+				in = append(in, rows)
+				first += n
+			}
+			b, info := writeFile(t, cfg, in...)
+			for j, f := range s.Fields {
+				if v := info.Value[j]; !f.Type.Primitive() && (v.Nulls != -1 || v.Min != nil) {
+					t.Errorf("column %s has statistics %v", f.Name, v)
+				}
+			}
+			got, err := readFile(b, s, ReadSpec{Schema: s, Cols: allColumns(s), KeyValue: true, BatchRows: c.batch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameRows(t, s, allColumns(s)[:len(concat(t, in, len(s.Fields)).Cols)], concat(t, got, len(s.Fields)), concat(t, in, len(s.Fields)))
+			if first > 0 {
+				arrowReads(t, b, s, concat(t, in, len(s.Fields)))
+			}
+		})
+	}
+}
+
+// arrowReads lets the Arrow library read a keyed file of calve's.
+func arrowReads(t *testing.T, b []byte, s *schema.Schema, want Rows) {
+	t.Helper()
+	pf, err := file.NewParquetReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pf.Close()
+	fr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{}, alloc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, err := fr.ReadTable(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range s.Fields {
+		a, err := array.Concatenate(tab.Column(i+3).Data().Chunks(), alloc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row := range want.N {
+			if g, w := anyText(schema.Cell(a, row)), anyText(schema.Cell(want.Cols[i], row)); g != w {
+				t.Fatalf("column %s (%s), row %d: Arrow reads %.200s, want %.200s", f.Name, f.Type, row, g, w)
+			}
+		}
+	}
+}
+
+// TestNestedShape compares the schema of files with that of Paimon's: names, repetition, annotations, field ids.
+func TestNestedShape(t *testing.T) {
+	for _, table := range []string{"pk_all_types", "append_all_types"} {
+		f := addedFiles(t, table)[0]
+		s := goldenSchema(t, table, f.SchemaID)
+		b, rows := readGolden(t, table, f, s, s.Keyed())
+		ours, _ := writeFile(t, WriterConfig{Schema: s, Keyed: s.Keyed()}, rows)
+		if got, want := shapeOf(t, ours), shapeOf(t, b); got != want {
+			t.Errorf("%s: our file has the schema\n%s\nPaimon's\n%s", table, got, want)
+		}
+	}
+}
+
+func shapeOf(t *testing.T, b []byte) string {
+	t.Helper()
+	pf, err := file.NewParquetReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pf.Close()
+	var text strings.Builder
+	psc.PrintSchema(pf.MetaData().Schema.Root(), &text, 2)
+	return text.String()
+}
+
+// TestNestedRefuses: a null inside where the type has none is an error that names the column.
+func TestNestedRefuses(t *testing.T) {
+	s := &schema.Schema{Fields: []schema.Field{{ID: 1, Name: "a", Type: arrayOf(notNull(mustType(t, "INT")))}}}
+	b := array.NewBuilder(alloc, s.Arrow().Field(0).Type).(*array.ListBuilder)
+	b.Append(true)
+	b.ValueBuilder().AppendNull()
+	w, err := NewWriter(&bytes.Buffer{}, WriterConfig{Schema: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.Write(Rows{N: 1, Cols: []arrow.Array{b.NewArray()}})
+	if err == nil || !strings.Contains(err.Error(), `"a.list.element"`) || !strings.Contains(err.Error(), "NOT NULL") {
+		t.Fatalf("got %v", err)
 	}
 }

@@ -32,13 +32,13 @@ func appendRun(dst []byte, v uint32, n, width int) []byte {
 
 // appendIndexes encodes dictionary indexes of a width in Parquet's hybrid of run lengths and bit packing. Values are
 // looked at in groups of eight: equal ones become a run, the others are packed.
-func appendIndexes(dst []byte, idx []uint32, width int) []byte {
+func appendIndexes[T uint8 | uint32](dst []byte, idx []T, width int) []byte {
 	if width == 0 {
 		return appendRun(dst, 0, len(idx), 0)
 	}
 	for at := 0; at < len(idx); {
 		if n := equalRun(idx[at:]); n >= 8 {
-			dst = appendRun(dst, idx[at], n, width)
+			dst = appendRun(dst, uint32(idx[at]), n, width)
 			at += n
 			continue
 		}
@@ -58,8 +58,16 @@ func appendIndexes(dst []byte, idx []uint32, width int) []byte {
 	return dst
 }
 
+// appendSized encodes levels of at most top, with their length in front.
+func appendSized(dst []byte, levels []uint8, top uint8) []byte {
+	at := len(dst)
+	dst = appendIndexes(append(dst, 0, 0, 0, 0), levels, bits.Len8(top))
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
 // equalRun gives how many values from the first on are the same.
-func equalRun(v []uint32) int {
+func equalRun[T uint8 | uint32](v []T) int {
 	n := 1
 	for n < len(v) && v[n] == v[0] {
 		n++
@@ -68,7 +76,7 @@ func equalRun(v []uint32) int {
 }
 
 // pack8 appends eight values (missing ones are zero) of a width.
-func pack8(dst []byte, v []uint32, width int) []byte {
+func pack8[T uint8 | uint32](dst []byte, v []T, width int) []byte {
 	var acc uint64
 	have := 0
 	for i := range 8 {

@@ -105,7 +105,10 @@ func parquetGo(t *testing.T, b []byte, s *schema.Schema, want Rows) {
 	if got := f.Root().Name(); got != rootName {
 		t.Errorf("root is %q", got)
 	}
-	cols := fileColumns(s, true, false)
+	cols, err := fileColumns(fileParts(s, true, false))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, c := range f.Root().Columns() {
 		if c.Name() != cols[i].name || c.Optional() == cols[i].typ.NotNull || int32(c.ID()) != cols[i].id {
 			t.Errorf("column %d is %s, optional %v, id %d; want %+v", i, c.Name(), c.Optional(), c.ID(), cols[i])

@@ -63,7 +63,8 @@ type Info struct {
 type Writer struct {
 	cfg  WriterConfig
 	out  *countingWriter
-	cols []*columnEncoder
+	top  []part           // the file's fields
+	cols []*columnEncoder // its leaves
 	mode []schema.StatsMode
 	keys []int
 
@@ -93,7 +94,13 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 		return nil, err
 	}
 	out := &Writer{cfg: cfg, out: &countingWriter{w: w}}
-	for _, c := range fileColumns(cfg.Schema, cfg.Keyed, cfg.Thin) {
+	parts, from := fileParts(cfg.Schema, cfg.Keyed, cfg.Thin)
+	leaves, err := fileColumns(parts, from)
+	if err != nil {
+		return nil, fmt.Errorf("data file writer: %w", err)
+	}
+	out.top = parts
+	for _, c := range leaves {
 		e, err := newColumnEncoder(c, pack)
 		if err != nil {
 			return nil, fmt.Errorf("data file writer: %w", err)
@@ -186,7 +193,7 @@ func (w *Writer) begin(r Rows) error {
 	for _, e := range w.cols {
 		enc := deltaEncoding
 		if e.from >= 0 {
-			enc = chooseEncoding(e.typ, r.Cols[e.from])
+			enc = chooseEncoding(e.typ, leafOf(r.Cols[e.from], e.steps))
 		}
 		e.begin(enc)
 	}
@@ -348,6 +355,9 @@ func (w *Writer) encode(e *columnEncoder, r Rows) error {
 	case fromKind:
 		return e.writeKinds(r.Kinds)
 	}
+	if e.nested() {
+		return e.writeNested(r.Cols[e.from])
+	}
 	return e.write(r.Cols[e.from])
 }
 
@@ -416,12 +426,8 @@ func (w *Writer) writeFooter() error {
 		b = append(b, magic...)
 	}
 	b = appendPageIndexes(b, at+int64(len(b)), w.groups)
-	cols := make([]fileColumn, len(w.cols))
-	for i, e := range w.cols {
-		cols[i] = e.fileColumn
-	}
 	from := len(b)
-	b = appendFooter(b, cols, w.groups)
+	b = appendFooter(b, w.top, len(w.cols), w.groups)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(b)-from))
 	_, err := w.out.Write(append(b, magic...))
 	return err

@@ -55,12 +55,17 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("after %v the file was closed as if it were good", err)
 		}
 	}
-	element := mustType(t, "INT")
-	for _, typ := range []schema.Type{mustType(t, "TIMESTAMP(9)"), {Root: schema.Array, Element: &element}} {
-		bad := &schema.Schema{Fields: []schema.Field{{ID: 0, Name: "x", Type: typ}}}
-		if _, err := NewWriter(io.Discard, WriterConfig{Schema: bad}); err == nil || !strings.Contains(err.Error(), `"x"`) {
-			t.Errorf("%s: %v", typ, err)
-		}
+	bad := &schema.Schema{Fields: []schema.Field{{ID: 0, Name: "x", Type: schema.Type{Root: schema.Row}}}}
+	if _, err := NewWriter(io.Discard, WriterConfig{Schema: bad}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+		t.Errorf("a row without fields: %v", err)
+	}
+	deep := mustType(t, "INT")
+	for range maxDepth {
+		deep = arrayOf(deep)
+	}
+	bad.Fields[0].Type = deep
+	if _, err := NewWriter(io.Discard, WriterConfig{Schema: bad}); err == nil || !strings.Contains(err.Error(), "too deep") {
+		t.Errorf("a type nested too deep: %v", err)
 	}
 	if _, err := NewWriter(io.Discard, WriterConfig{Schema: s, Compression: "brotli"}); err == nil {
 		t.Error("brotli was accepted")
