@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -29,6 +28,9 @@ const (
 	shapeDate      // in i32
 	shapeTime      // in i32
 	shapeTimestamp // in i64
+	shapeStruct    // in kids
+	shapeList      // off, and in kids
+	shapeMap       // off, and in kids
 )
 
 // column builds one Arrow array. It is a builder whose buffers are written by row number: the rows [0, rows) of the
@@ -64,6 +66,10 @@ type column struct {
 
 	valid   []byte // a bit each, set unless null
 	hasNull bool
+
+	size    int            // rows there is room for
+	kids    []column       // inside of a nested type
+	members map[string]int // of a ROW: which of the kids has a name
 }
 
 func newColumn(f schema.Field) (column, error) {
@@ -98,7 +104,9 @@ func newColumn(f schema.Field) (column, error) {
 		c.stored = storedDigits(t)
 		c.unit = c.stored
 	default:
-		return c, fmt.Errorf("column %q: type %s cannot be read from JSON yet; only primitive types can", f.Name, t)
+		if err := c.nest(); err != nil {
+			return c, err
+		}
 	}
 	if f.Type.Length != schema.MaxLength {
 		c.limit = f.Type.Length
@@ -111,7 +119,14 @@ func newColumn(f schema.Field) (column, error) {
 
 // grow makes room for size rows, keeping the first rows and what is written of the next one or two.
 func (c *column) grow(size int) {
+	c.size = size
 	switch c.shape {
+	case shapeStruct:
+		for i := range c.kids {
+			c.kids[i].grow(max(size, c.kids[i].size))
+		}
+	case shapeList, shapeMap:
+		c.off = resize(c.off, size+1)
 	case shapeBool:
 		c.flag = resize(c.flag, (size+7)/8)
 	case shapeInt8:
@@ -154,12 +169,24 @@ func (c *column) setNull(row int) {
 	if c.off != nil {
 		c.off[row+1] = c.off[row]
 	}
+	if c.shape == shapeStruct {
+		for i := range c.kids {
+			c.kids[i].setNull(row)
+		}
+	}
 }
 
 func (c *column) isNull(row int) bool { return c.valid[row>>3]>>(row&7)&1 == 0 }
 
 // clear makes a row fit to be written again.
-func (c *column) clear(row int) { c.valid[row>>3] |= 1 << (row & 7) }
+func (c *column) clear(row int) {
+	c.valid[row>>3] |= 1 << (row & 7)
+	if c.shape == shapeStruct {
+		for i := range c.kids {
+			c.kids[i].clear(row)
+		}
+	}
+}
 
 // setZero writes the type's zero value.
 func (c *column) setZero(row int) {
@@ -181,8 +208,12 @@ func (c *column) setZero(row int) {
 		c.f64[row] = 0
 	case shapeDecimal:
 		c.dec[row] = decimal128.Num{}
-	case shapeText, shapeBytes:
+	case shapeText, shapeBytes, shapeList, shapeMap:
 		c.off[row+1] = c.off[row]
+	case shapeStruct:
+		for i := range c.kids {
+			c.kids[i].setZero(row)
+		}
 	}
 }
 
@@ -236,15 +267,22 @@ func (c *column) take(t arrow.DataType, rows int) arrow.Array {
 			validity = memory.NewBufferBytes(c.valid[:(rows+7)/8])
 		}
 	}
-	bufs := []*memory.Buffer{validity, memory.NewBufferBytes(c.values(rows))}
-	if c.off != nil {
+	bufs := []*memory.Buffer{validity}
+	if c.shape != shapeStruct {
+		bufs = append(bufs, memory.NewBufferBytes(c.values(rows)))
+	}
+	var kids []arrow.ArrayData
+	switch {
+	case c.kids != nil:
+		kids = c.takeKids(t, rows)
+	case c.off != nil:
 		c.hint = int(c.off[rows])
 		bufs = append(bufs, memory.NewBufferBytes(c.data[:c.hint]))
 	}
-	data := array.NewData(t, rows, bufs, nil, nulls, 0)
+	data := array.NewData(t, rows, bufs, kids, nulls, 0)
 	defer data.Release()
 	c.i8, c.i16, c.i32, c.i64, c.f32, c.f64, c.dec, c.flag, c.off, c.data = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
-	c.valid, c.hasNull = nil, false
+	c.valid, c.hasNull, c.size = nil, false, 0
 	return array.MakeFromData(data)
 }
 

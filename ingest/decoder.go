@@ -69,6 +69,8 @@ const defaultRecordBytes = 16 << 20
 //   - DATE: "YYYY-MM-DD" or the days since 1970. TIME: "HH:MM[:SS[.fff]]" or the milliseconds of the day.
 //   - TIMESTAMP and TIMESTAMP_LTZ: ISO 8601 text with T or a space, or a number since 1970 in the column's EpochUnit. A zone
 //     is converted to UTC, text without zone is UTC. Digits finer than the column holds are dropped, towards the past.
+//   - ARRAY takes an array, ROW an object with its fields (others are ignored), MAP and MULTISET an array of [key, value]
+//     pairs or, if keys are text, numbers, dates or times, an object. VARIANT cannot be read.
 //   - null and a missing field are NULL; a missing field of a column with a default gets the default. NOT NULL columns
 //     refuse both, but for the columns of a delete that are not its key: they get the type's zero value.
 //   - Anything out of range, of another type, or malformed, a field that occurs twice, and invalid UTF-8 anywhere refuse
@@ -178,7 +180,7 @@ func (d *jsonDecoder) bindUnits() error {
 			return fmt.Errorf("epoch unit %q is unknown; use s, ms, us or ns", u)
 		}
 		for i := range d.cols {
-			d.cols[i].unit = n
+			d.cols[i].setUnit(n)
 		}
 	}
 	for name, u := range d.cfg.EpochUnits {

@@ -33,6 +33,7 @@ type jsonDecoder struct {
 	count   int    // columns set in this row
 	nulls   int    // NOT NULL columns that are null in this row
 	touched bool   // a null bit was cleared in this row
+	objects uint64 // counts objects inside of columns: marks in column.seen, as attempt
 
 	op       opState
 	bad      RowError

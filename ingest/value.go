@@ -24,6 +24,11 @@ func (d *jsonDecoder) value(b []byte, i int, c *column) int {
 		d.null(c)
 		return e
 	}
+	return d.content(b, i, c)
+}
+
+// content reads a value that is not null into row d.at of a column.
+func (d *jsonDecoder) content(b []byte, i int, c *column) int {
 	switch c.shape {
 	case shapeText:
 		return d.valueText(b, i, c)
@@ -43,6 +48,12 @@ func (d *jsonDecoder) value(b []byte, i int, c *column) int {
 		return d.valueBool(b, i, c)
 	case shapeBytes:
 		return d.valueBytes(b, i, c)
+	case shapeStruct:
+		return d.valueRow(b, i, c)
+	case shapeList:
+		return d.valueList(b, i, c)
+	case shapeMap:
+		return d.valueMap(b, i, c)
 	}
 	return d.valueNumber(b, i, c)
 }
@@ -280,6 +291,8 @@ func (d *jsonDecoder) setDefault(c *column) bool {
 		}
 		c.setBool(d.at, v)
 		return true
+	case shapeStruct, shapeList, shapeMap:
+		return d.fail(-1, c, "defaults of nested types are not known") >= 0
 	}
 	return d.putString(c.def, -1, c) >= 0
 }

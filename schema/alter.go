@@ -263,20 +263,4 @@ func (a *alteration) typeInType(t Type, path []string, at int, f func(Type) (Typ
 
 // renumber gives the members of a new type ids of their own: inner ones before the ROW that holds them
 // (`types.ReassignFieldId`).
-func (a *alteration) renumber(t Type) Type {
-	if t.Key != nil {
-		k := a.renumber(*t.Key)
-		t.Key = &k
-	}
-	if t.Element != nil {
-		e := a.renumber(*t.Element)
-		t.Element = &e
-	}
-	t.Fields = slices.Clone(t.Fields)
-	for i := range t.Fields {
-		t.Fields[i].Type = a.renumber(t.Fields[i].Type)
-		a.highest++
-		t.Fields[i].ID = a.highest
-	}
-	return t
-}
+func (a *alteration) renumber(t Type) Type { return t.numbered(&a.highest) }

@@ -106,16 +106,23 @@ func (s *Schema) checkFormats(o Options, readOnly bool) error {
 func (s *Schema) checkTypes(readOnly bool) error {
 	for _, f := range s.Fields {
 		switch t := f.Type; {
-		case !readOnly && !t.Primitive():
-			return fmt.Errorf("column %q has type %s: calve reads nested types and VARIANT but does not write them yet; "+
-				"use a table with primitive types", f.Name, t.Root)
-		case !readOnly && (t.Root == Timestamp || t.Root == TimestampLTZ) && t.Precision > 6:
-			return fmt.Errorf("column %q has type %s: calve writes timestamps up to microseconds; use precision 6", f.Name, t)
+		case !readOnly && t.hasEmptyRow():
+			return fmt.Errorf("column %q has type %s: a ROW without fields has no form in data files; give it a field", f.Name, t)
 		case !t.NotNull && slices.Contains(s.PrimaryKeys, f.Name):
 			return fmt.Errorf("column %q is part of the primary key but nullable; make it NOT NULL", f.Name)
 		}
 	}
 	return nil
+}
+
+// hasEmptyRow reports whether there is a ROW without fields in the type.
+func (t Type) hasEmptyRow() bool {
+	for _, p := range []*Type{t.Key, t.Element} {
+		if p != nil && p.hasEmptyRow() {
+			return true
+		}
+	}
+	return t.Root == Row && len(t.Fields) == 0 || slices.ContainsFunc(t.Fields, func(f Field) bool { return f.Type.hasEmptyRow() })
 }
 
 func (s *Schema) checkWriting(o Options) error {

@@ -17,7 +17,7 @@ const maxColumnsText = 1 << 20
 
 // ParseColumns reads a column list such as
 //
-//	id BIGINT NOT NULL, name STRING COMMENT 'full name', "due date" DATE
+//	id BIGINT NOT NULL, name STRING COMMENT 'full name', "due date" DATE, at ROW<x INT, y ARRAY<DOUBLE NOT NULL>>
 //
 // Names may be quoted with ` or "; the quote is doubled inside. A trailing comma is allowed.
 func ParseColumns(s string) ([]Column, error) {
@@ -28,7 +28,7 @@ func ParseColumns(s string) ([]Column, error) {
 	if err != nil {
 		return nil, fmt.Errorf("column list: %w", err)
 	}
-	p := &typeParser{text: s, toks: toks}
+	p := &typeParser{text: s, toks: toks, nested: true}
 	var out []Column
 	seen := map[string]bool{}
 	for !p.done() {
@@ -59,7 +59,7 @@ func (p *typeParser) column(n int) (Column, error) {
 		return Column{}, fmt.Errorf("column list: column %d has no name (offset %d)", n, name.at)
 	}
 	p.pos++
-	sub := &typeParser{text: p.rest(), toks: p.toks, pos: p.pos}
+	sub := &typeParser{text: p.rest(), toks: p.toks, pos: p.pos, nested: true}
 	t, err := sub.typ()
 	if err != nil {
 		return Column{}, fmt.Errorf("column %q: %w", name.text, err)
@@ -76,7 +76,7 @@ func (p *typeParser) column(n int) (Column, error) {
 	return c, nil
 }
 
-// rest gives the text from the next token to the next comma outside parentheses, for error messages.
+// rest gives the text from the next token to the next comma outside brackets, for error messages.
 func (p *typeParser) rest() string {
 	if p.done() {
 		return ""
@@ -85,9 +85,9 @@ func (p *typeParser) rest() string {
 	for _, t := range p.toks[p.pos:] {
 		switch {
 		case t.quoted:
-		case t.text == "(":
+		case t.text == "(", t.text == "<":
 			depth++
-		case t.text == ")":
+		case t.text == ")", t.text == ">":
 			depth--
 		case t.text == "," && depth <= 0:
 			return strings.TrimSpace(p.text[from:t.at])

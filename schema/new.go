@@ -33,13 +33,15 @@ func New(spec Spec) (*Schema, error) {
 		Version: maxVersion, PartitionKeys: slices.Clone(spec.PartitionKeys), PrimaryKeys: slices.Clone(spec.PrimaryKeys),
 		Options: maps.Clone(spec.Options), Comment: spec.Comment, TimeMillis: spec.TimeMillis,
 	}
-	for i, c := range spec.Columns {
+	for _, c := range spec.Columns {
 		if slices.Contains(s.PrimaryKeys, c.Name) {
 			c.Type.NotNull = true
 		}
-		s.Fields = append(s.Fields, Field{ID: i + 1, Name: c.Name, Type: c.Type, Description: c.Comment})
+		s.HighestFieldID++
+		f := Field{ID: s.HighestFieldID, Name: c.Name, Description: c.Comment}
+		f.Type = c.Type.numbered(&s.HighestFieldID)
+		s.Fields = append(s.Fields, f)
 	}
-	s.HighestFieldID = len(s.Fields)
 	if s.Options == nil {
 		s.Options = map[string]string{}
 	}
@@ -51,6 +53,25 @@ func New(spec Spec) (*Schema, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// numbered gives the type with field ids after highest, which moves on. As in Paimon, a field of a ROW has a higher id than
+// those inside of it (`types.ReassignFieldId`).
+func (t Type) numbered(highest *int) Type {
+	inside := func(p *Type) *Type {
+		if p == nil {
+			return nil
+		}
+		c := p.numbered(highest)
+		return &c
+	}
+	t.Key, t.Element, t.Fields = inside(t.Key), inside(t.Element), slices.Clone(t.Fields)
+	for i := range t.Fields {
+		t.Fields[i].Type = t.Fields[i].Type.numbered(highest)
+		*highest++
+		t.Fields[i].ID = *highest
+	}
+	return t
 }
 
 // setDefaults writes down the options that calve chooses for its tables, so that every other writer works alike.

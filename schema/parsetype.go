@@ -38,7 +38,13 @@ type typeParser struct {
 	text string
 	toks []token
 	pos  int
+	// nested: ARRAY, MAP, MULTISET and ROW are taken as text, as users give them; depth is how many are open.
+	nested bool
+	depth  int
 }
+
+// maxNesting bounds how deep a user's types may be nested.
+const maxNesting = 32
 
 // token is a word, a number, a quoted name or one punctuation character.
 type token struct {
@@ -140,11 +146,62 @@ func (p *typeParser) root() (Type, error) {
 	case "TIMESTAMP", "TIMESTAMP_LTZ":
 		return p.timestamp(name == "TIMESTAMP_LTZ")
 	case "ARRAY", "MAP", "MULTISET", "ROW":
-		return Type{}, p.errorf("%s cannot be given as text; calve tables take primitive types", name)
+		if !p.nested {
+			return Type{}, p.errorf("%s has no text form in schema files", name)
+		}
+		return p.constructed(name)
 	}
 	return Type{}, p.errorf("unknown type %q; known are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, "+
 		"DECIMAL(p, s), CHAR(n), VARCHAR(n), STRING, BINARY(n), VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), "+
-		"TIMESTAMP_LTZ(p)", tok.text)
+		"TIMESTAMP_LTZ(p), VARIANT, ARRAY<t>, MAP<k, v>, MULTISET<t>, ROW<name t, …>", tok.text)
+}
+
+// constructed reads what follows the word of a nested type. Field ids are given when a table is made of it.
+func (p *typeParser) constructed(name string) (Type, error) {
+	if p.depth++; p.depth > maxNesting {
+		return Type{}, p.errorf("types are nested deeper than %d", maxNesting)
+	}
+	defer func() { p.depth-- }()
+	if !p.accept("<") {
+		return Type{}, p.errorf("%s needs its types in <>", name)
+	}
+	var types []Type
+	var fields []Field
+	for {
+		if name == "ROW" {
+			if p.done() || p.peek() == "" || !p.toks[p.pos].quoted && strings.ContainsAny(p.peek(), "(),<>") {
+				return Type{}, p.errorf("a field of ROW has no name")
+			}
+			fields = append(fields, Field{Name: p.peek()})
+			p.pos++
+		}
+		t, err := p.typ()
+		if err != nil {
+			return Type{}, err
+		}
+		types = append(types, t)
+		if p.accept(",") {
+			continue
+		}
+		if p.accept(">") {
+			break
+		}
+		return Type{}, p.errorf("expected , or > in %s, got %q", name, p.peek())
+	}
+	switch {
+	case name == "ROW":
+		for i := range fields {
+			fields[i].Type = types[i]
+		}
+		return Type{Root: Row, Fields: fields}, nil
+	case name == "MAP" && len(types) == 2:
+		return Type{Root: Map, Key: &types[0], Element: &types[1]}, nil
+	case name == "ARRAY" && len(types) == 1:
+		return Type{Root: Array, Element: &types[0]}, nil
+	case name == "MULTISET" && len(types) == 1:
+		return Type{Root: Multiset, Element: &types[0]}, nil
+	}
+	return Type{}, p.errorf("%s does not take %d types", name, len(types))
 }
 
 func (p *typeParser) length(r Root, limit int) (Type, error) {

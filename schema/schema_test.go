@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -173,9 +174,8 @@ func TestNewErrors(t *testing.T) {
 		{cols, "id,id", "", "", "given twice"},
 		{cols, "id", "p", "", `partition key "p" is not part of the primary key`},
 		{cols, "id", "id", "", "only partition columns"},
-		{"a TIMESTAMP(9)", "", "", "", `column "a" has type TIMESTAMP(9)`},
-		{"a TIMESTAMP_LTZ(7)", "", "", "", "microseconds"},
-		{"a VARIANT", "", "", "", "VARIANT"},
+		{"a ARRAY<INT>", "a", "", "", `"a"`},
+		{"a ROW<x INT, x INT>", "", "", "", `"a.x" is given twice`},
 		{"_VALUE_KIND INT", "", "", "", "_VALUE_KIND"},
 		{"_KEY_x INT", "", "", "", "_KEY_"},
 		{cols, "", "f", "", "Java version"},
@@ -227,8 +227,8 @@ func TestNewErrors(t *testing.T) {
 	double := []Column{{Name: "a", Type: Type{Root: Int}}, {Name: "a", Type: Type{Root: Int}}}
 	_, err := New(Spec{Columns: double})
 	wantError(t, "double name", err, `"a" is given twice`)
-	_, err = New(Spec{Columns: []Column{{Name: "a", Type: Type{Root: Array, Element: &Type{Root: Int}}}}})
-	wantError(t, "nested", err, "nested")
+	_, err = New(Spec{Columns: []Column{{Name: "a", Type: Type{Root: Array, Element: &Type{Root: Row}}}}})
+	wantError(t, "a row without fields", err, "without fields")
 }
 
 // TestAllowedOptions takes options that must not stand in the way.
@@ -317,5 +317,28 @@ func TestFileFormats(t *testing.T) {
 		s.Options[c.option] = c.value
 		wantError(t, c.value+" read", s.CheckReadable(), c.read)
 		wantError(t, c.value+" write", s.CheckWritable(), c.write)
+	}
+}
+
+// TestNestedIDs: ids inside of columns are given as Paimon's library does, here in pk_all_types but for its start at 0.
+func TestNestedIDs(t *testing.T) {
+	s, err := New(Spec{Columns: columns(t, "k INT, m MAP<INT NOT NULL, ARRAY<BIGINT>> NOT NULL, `t row` ROW<x INT, y STRING NOT NULL, z ROW<deep TIMESTAMP(6)>>,"+
+		" a ARRAY<ROW<p INT, q DECIMAL(20, 2)>>, s MULTISET<STRING>, v VARIANT")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range s.Fields {
+		got = append(got, fmt.Sprintf("%d %s", f.ID, f.Type))
+	}
+	row := s.Fields[2].Type.Fields
+	ids := []int{row[0].ID, row[1].ID, row[2].Type.Fields[0].ID, row[2].ID, s.Fields[3].Type.Element.Fields[0].ID, s.Fields[3].Type.Element.Fields[1].ID, s.HighestFieldID}
+	if want := []int{4, 5, 6, 7, 9, 10, 12}; !slices.Equal(ids, want) {
+		t.Errorf("nested ids %v, want %v", ids, want)
+	}
+	want := []string{"1 INT", "2 MAP<INT NOT NULL, ARRAY<BIGINT>> NOT NULL", "3 ROW<`x` INT, `y` STRING NOT NULL, `z` ROW<`deep` TIMESTAMP(6)>>",
+		"8 ARRAY<ROW<`p` INT, `q` DECIMAL(20, 2)>>", "11 MULTISET<STRING>", "12 VARIANT"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -120,7 +120,7 @@ func TestParseColumnsErrors(t *testing.T) {
 		{"id BIGINT, id INT", `"id" is given twice`}, {"id WORD", `column "id": type "WORD"`},
 		{"a INT, (b) INT", "column 2 has no name"}, {"a DECIMAL(40, 2), b INT", `type "DECIMAL(40, 2)"`},
 		{"a INT COMMENT b", "COMMENT needs"}, {"a INT COMMENT", "COMMENT needs"}, {"`a INT", "not closed"},
-		{"`` INT", "no name"}, {"a ARRAY<INT>", "ARRAY"}, {strings.Repeat("a", maxColumnsText+1), "at most"},
+		{"`` INT", "no name"}, {"a ARRAY<INT", "expected"}, {"a MAP<INT>", "MAP does not take 1"}, {"a ROW<INT>", "unknown type"}, {"a ARRAY", "in <>"}, {"a " + strings.Repeat("ARRAY<", 40) + "INT", "deeper"}, {strings.Repeat("a", maxColumnsText+1), "at most"},
 	}
 	for _, c := range cases {
 		_, err := ParseColumns(c.in)

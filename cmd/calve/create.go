@@ -69,7 +69,7 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&columns, "columns", "", "columns as in SQL")
+	f.StringVar(&columns, "columns", "", "columns as in SQL, e.g. \"id INT NOT NULL, tags ARRAY<STRING>, at ROW<x DOUBLE, y DOUBLE>\"")
 	f.StringSliceVar(&key, "primary-key", nil, "columns of the primary key; partition columns must be among them")
 	f.StringSliceVar(&partition, "partition", nil, "partition columns")
 	f.StringArrayVar(&options, "option", nil, "Paimon table option as key=value; may be repeated")

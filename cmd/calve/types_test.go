@@ -36,6 +36,13 @@ var typeCases = []struct {
 	{"TIMESTAMP(6)", []string{`"1969-12-31T23:59:59.999999"`, `"2262-04-12T00:00:00.000001"`, `"0001-01-01T00:00:00.000000"`, `"9999-12-31T23:59:59.999999"`}},
 	{"TIMESTAMP_LTZ(3)", []string{`"2024-01-31T10:30:00.123Z"`}},
 	{"TIMESTAMP_LTZ(6)", []string{`"1969-12-31T23:59:59.999999Z"`, `"2024-01-31T10:30:00.000000Z"`}},
+	{"TIMESTAMP(9)", []string{`"1969-12-31T23:59:59.999999999"`, `"1678-01-01T00:00:00.000000001"`, `"2261-12-31T23:59:59.999999999"`}},
+	{"TIMESTAMP_LTZ(7)", []string{`"2024-01-31T10:30:00.123456700Z"`}},
+	{"ARRAY<INT>", []string{`[]`, `[1,null,3]`}},
+	{"ARRAY<ARRAY<STRING NOT NULL>>", []string{`[["a",""],[],null]`}},
+	{"MAP<INT, ROW<`a b` BYTES, c DECIMAL(20, 2)>>", []string{`[]`, `[[1,{"a b":"//8=","c":"-1.50"}],[-7,null]]`}},
+	{"MULTISET<STRING>", []string{`[["x",2]]`}},
+	{"ROW<x TIMESTAMP(3), y ROW<z MAP<STRING, DOUBLE>>>", []string{`{"x":null,"y":null}`, `{"x":"1969-12-31T23:59:59.999","y":{"z":[["k",1.5]]}}`}},
 }
 
 // TestEveryTypeComesBack puts cells of every type, with nulls, and scans them; what scan printed is put into a second
