@@ -48,11 +48,17 @@ func differential(ctx context.Context, l *Lab, java *Worker, report *Report) err
 	for range sideBySide {
 		wg.Go(func() {
 			for seed := range seeds {
-				h := generate(seed)
+				h, refused := generate(seed)
 				err := examine(ctx, l, java, h)
 				mu.Lock()
 				for _, f := range h.Features {
+					if h.ReadOnly {
+						f += "(read)"
+					}
 					had[f]++
+				}
+				for _, f := range refused {
+					had[f+"(refused)"]++
 				}
 				if err != nil {
 					failures = append(failures, err)
@@ -83,6 +89,9 @@ func counts(had map[string]int) string {
 
 // examine plays a history; when the sides disagree it is shrunk, and the error shows the small one.
 func examine(ctx context.Context, l *Lab, java *Worker, h *History) error {
+	if h.Refusal != nil {
+		return fmt.Errorf("seed %d: calve refuses a table that it must take: %w\n%s", h.Seed, h.Refusal, h.Script())
+	}
 	n := 0
 	try := func(h *History) *disagreement {
 		n++

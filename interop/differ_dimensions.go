@@ -4,17 +4,29 @@ package interop
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // dimension is something that a history may have. Its name is in the closing line with the number of histories that
 // had it, so that what was not tried is seen.
 type dimension struct {
 	name    string
-	percent int // of the histories that it fits
+	percent int    // of the histories that it fits
+	may     refuse // what calve may refuse
 	fits    func(*generator) bool
 	apply   func(*generator)
 }
+
+// refuse says whether calve may refuse to write or even to read tables with a dimension. Those that it does not write
+// are histories of Java's, read by both; those that it does not read are counted as refused.
+type refuse bool
+
+const (
+	always refuse = false // calve must read and write it
+	maybe  refuse = true
+)
 
 // set makes a dimension's apply that sets an option to one of the values.
 func set(option string, values ...string) func(*generator) {
@@ -63,6 +75,14 @@ var dimensions = []dimension{
 		g.Options["file-index.bloom-filter.columns"] = oneOf(g.valuer, g.bloomColumns()...)
 	}},
 	{name: "small-pages", percent: 10, apply: set("file.block-size", "1 kb", "64 kb")},
+	{name: "float-keys-zero", percent: 50, fits: hasFloatKey}, // not NaN: Java 1.4.2 sorts it as equal to everything
+	{name: "overwrite", percent: 20},
+	{name: "changelog", percent: 12, may: maybe, fits: isKeyed, apply: (*generator).changelog},
+	{name: "deletion-vectors", percent: 10, may: maybe, fits: (*generator).vectorsFit, apply: func(g *generator) {
+		delete(g.Options, "write-only")
+		g.Options["deletion-vectors.enabled"] = "true"
+		g.Options["deletion-vectors.bitmap64"] = oneOf(g.valuer, "true", "false")
+	}},
 	{name: "no-dictionary", percent: 10, apply: set("parquet.enable.dictionary", "false")},
 }
 
@@ -82,8 +102,8 @@ func (g *generator) bloomColumns() []string {
 func (g *generator) statsMode() {
 	modes := []string{"none", "counts", "full", "truncate(1)", "truncate(16)"}
 	g.Options["metadata.stats-mode"] = oneOf(g.valuer, modes...)
-	if g.chance(40) {
-		g.Options["fields."+oneOf(g.valuer, g.Columns...).Name+".stats-mode"] = oneOf(g.valuer, modes...)
+	if name := oneOf(g.valuer, g.Columns...).Name; g.chance(40) && !strings.Contains(name, ".") { // Java reads up to the first dot
+		g.Options["fields."+name+".stats-mode"] = oneOf(g.valuer, modes...)
 	}
 	if g.keyed() && g.chance(30) {
 		g.Options["metadata.stats-mode.per.level"] = fmt.Sprintf("0:%s,1:%s", oneOf(g.valuer, modes...), oneOf(g.valuer, modes...))
@@ -99,4 +119,20 @@ func (g *generator) compression() {
 	if g.chance(30) {
 		g.Options["file.compression.zstd-level"] = oneOf(g.valuer, "1", "3", "9")
 	}
+}
+
+func hasFloatKey(g *generator) bool {
+	return slices.ContainsFunc(g.Key, func(name string) bool { return g.kinds[name].Word == "FLOAT" || g.kinds[name].Word == "DOUBLE" })
+}
+
+func (g *generator) changelog() {
+	g.Options["changelog-producer"] = oneOf(g.valuer, "input", "lookup", "full-compaction")
+	delete(g.Options, "write-only")
+	if g.chance(30) {
+		g.Options["changelog-producer.row-deduplicate"] = "true"
+	}
+}
+
+func (g *generator) vectorsFit() bool {
+	return g.keyed() && g.option("changelog-producer", "none") != "full-compaction"
 }

@@ -4,26 +4,70 @@ package interop
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // generator makes one random history.
 type generator struct {
 	valuer
 	*History
-	kinds map[string]Kind
-	keys  []map[string]any // values of the key columns that rows are made of, so that rows meet
-	tags  []string
-	made  int // tags so far
+	kinds    map[string]Kind
+	keys     []map[string]any // values of the key columns that rows are made of, so that rows meet
+	tags     []string
+	made     int  // tags so far
+	noDelete bool // the merge engine takes no deletes
+	odd      bool // names of columns that are no plain words
+	certain  bool // only what calve reads and writes for certain
 }
 
-// generate makes the history of a seed.
-func generate(seed uint64) *History {
+// generate makes the history of a seed. When it has something that calve refuses to read, one without that takes its
+// place; the dimensions that had to go are named.
+func generate(seed uint64) (h *History, refused []string) {
+	g := newGenerator(seed)
+	g.shape()
+	readErr, writeErr := g.access()
+	if readErr != nil {
+		for _, d := range dimensions {
+			if d.may != always && g.has(d.name) {
+				refused = append(refused, d.name)
+			}
+		}
+		g = newGenerator(seed)
+		g.certain = true
+		g.shape()
+		readErr, writeErr = g.access()
+	}
+	g.Refusal = readErr
+	if writeErr != nil && readErr == nil {
+		if slices.ContainsFunc(dimensions, func(d dimension) bool { return d.may != always && g.has(d.name) }) {
+			g.ReadOnly, g.Creator = true, byJava
+		} else {
+			g.Refusal = writeErr
+		}
+	}
+	g.makeKeys()
+	g.makeSteps()
+	slices.Sort(g.Features)
+	g.Features = slices.Compact(g.Features)
+	return g.History, refused
+}
+
+func newGenerator(seed uint64) *generator {
 	g := &generator{valuer: valuer{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}, kinds: map[string]Kind{}}
 	g.History = &History{Seed: seed, Options: map[string]string{}, Creator: oneOf(g.valuer, byCalve, byJava)}
+	return g
+}
+
+// shape makes the table: columns, keys and options.
+func (g *generator) shape() {
 	keyed := g.chance(75)
+	g.odd = g.chance(15)
 	partitions := oneOf(g.valuer, 0, 0, 1, 2)
 	for i := range partitions {
 		t := g.partitionType()
@@ -51,8 +95,11 @@ func generate(seed uint64) *History {
 	if len(g.Partition) > 0 {
 		g.feature("partitions")
 	}
+	if g.odd {
+		g.feature("odd-names")
+	}
 	for _, d := range dimensions {
-		if g.chance(d.percent) && (d.fits == nil || d.fits(g)) {
+		if g.chance(d.percent) && (d.fits == nil || d.fits(g)) && (d.may == always || !g.certain) {
 			g.feature(d.name)
 			if d.apply != nil {
 				d.apply(g)
@@ -60,11 +107,19 @@ func generate(seed uint64) *History {
 		}
 	}
 	g.bucketing()
-	g.makeKeys()
-	g.makeSteps()
-	slices.Sort(g.Features)
-	g.Features = slices.Compact(g.Features)
-	return g.History
+}
+
+// access asks calve what it would do with the table.
+func (g *generator) access() (readErr, writeErr error) {
+	s := &schema.Schema{Version: 3, PrimaryKeys: g.Key, PartitionKeys: g.Partition, Options: g.Options, HighestFieldID: len(g.Columns)}
+	for i, c := range g.Columns {
+		t, err := schema.ParseType(c.Type)
+		if err != nil {
+			return err, err
+		}
+		s.Fields = append(s.Fields, schema.Field{ID: i, Name: c.Name, Type: t})
+	}
+	return s.CheckReadable(), s.CheckWritable()
 }
 
 func (g *generator) feature(name string) { g.Features = append(g.Features, name) }
@@ -77,6 +132,9 @@ func (g *generator) column(name, columnType string, notNull bool) string {
 	k, err := ParseKind(columnType)
 	if err != nil {
 		panic(err) // a type of the generator's own
+	}
+	if g.odd {
+		name += oneOf(g.valuer, "", " with space", ".dot", "Größe", "`'\"", "-", "_KEY_", "/%", "日本")
 	}
 	k.NotNull = notNull
 	g.kinds[name] = k
@@ -154,6 +212,9 @@ func (g *generator) bucketing() {
 		g.Options["bucket-key"] = oneOf(g.valuer, free...)
 	}
 	g.Options["bucket"] = strconv.Itoa(1 + g.IntN(4))
+	if g.has("float-keys-zero") {
+		g.Options["bucket"] = "1" // the zeros are one key, but not to the function that chooses the bucket
+	}
 }
 
 // makeKeys makes the pool of keys. Tables without key repeat rows of the pool, too.
@@ -187,7 +248,7 @@ func (g *generator) cell(name string) any {
 	}
 	for {
 		v := g.value(k)
-		if slices.Contains(g.Key, name) && (v == "NaN" || v == "-0.0") {
+		if slices.Contains(g.Key, name) && (v == "NaN" || v == "-0.0" && !g.has("float-keys-zero")) {
 			continue
 		}
 		const longestFolder = 60 // in bytes before escaping
@@ -226,6 +287,8 @@ func (g *generator) changes() []Op {
 		switch {
 		case !g.keyed():
 			out = append(out, Op{"+I", row})
+		case g.noDelete:
+			out = append(out, Op{oneOf(g.valuer, "+I", "+U"), row})
 		case g.chance(25):
 			out = append(out, Op{"-D", row})
 		case g.has("update-before") && g.chance(30):
@@ -258,8 +321,17 @@ func (g *generator) makeSteps() {
 var featureWord = map[action]string{doWrite: "write", doOverwrite: "overwrite", doCompact: "compact", doCompactFull: "full-compact",
 	doExpire: "expire", doTag: "tag", doDeleteTag: "delete-tag"}
 
-func (g *generator) anyStep() HistoryStep {
+// side chooses who does a step.
+func (g *generator) side() side {
 	by := oneOf(g.valuer, byCalve, byJava)
+	if g.ReadOnly {
+		by = byJava
+	}
+	return by
+}
+
+func (g *generator) anyStep() HistoryStep {
+	by := g.side()
 	switch x := g.IntN(100); {
 	case x < 27 && g.keyed():
 		s := HistoryStep{By: by, Do: doCompact}
@@ -276,7 +348,9 @@ func (g *generator) anyStep() HistoryStep {
 		g.made++
 		g.tags = append(g.tags, fmt.Sprintf("tag %d", g.made))
 		return HistoryStep{By: byJava, Do: doTag, Tag: g.tags[len(g.tags)-1]}
-	case x < 46 && len(g.tags) > 0:
+	case x < 50 && g.has("overwrite"):
+		return g.overwrite()
+	case x < 53 && len(g.tags) > 0:
 		tag := g.tags[0]
 		g.tags = g.tags[1:]
 		return HistoryStep{By: byJava, Do: doDeleteTag, Tag: tag}
@@ -285,11 +359,53 @@ func (g *generator) anyStep() HistoryStep {
 }
 
 func (g *generator) write() HistoryStep {
-	s := HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doWrite, Changes: g.changes()}
+	s := HistoryStep{By: g.side(), Do: doWrite, Changes: g.changes()}
 	if s.By == byJava {
-		s.Wait = g.chance(50)
-		if g.chance(40) {
+		s.Wait = g.chance(50) || g.lookup()
+		if g.chance(40) && !g.lookup() {
 			s.Dynamic = map[string]string{"write-only": "true"}
+		}
+	}
+	return s
+}
+
+// lookup reports whether rows show, or are told, only after a compaction: then every write must do its own.
+func (g *generator) lookup() bool {
+	return g.option("changelog-producer", "none") == "lookup" || g.option("deletion-vectors.enabled", "false") == "true" ||
+		g.option("merge-engine", "") == "first-row"
+}
+
+// overwrite replaces the partitions of its rows, one partition, or the whole table.
+func (g *generator) overwrite() HistoryStep {
+	s := HistoryStep{By: byJava, Do: doOverwrite}
+	for range 1 + g.IntN(8) {
+		s.Changes = append(s.Changes, Op{"+I", g.row()})
+	}
+	if len(g.Partition) == 0 || g.chance(20) {
+		return s
+	}
+	if g.chance(50) {
+		s.Touched = true
+		return s
+	}
+	row := s.Changes[0].Row // one partition, named by text, when its types have an obvious one
+	spec := map[string]string{}
+	for _, name := range g.Partition {
+		switch text := fmt.Sprint(row[name]); g.kinds[name].Word {
+		case "INT", "BIGINT", "SMALLINT", "TINYINT", "DATE":
+			spec[name] = text
+		case "STRING", "VARCHAR":
+			spec[name] = text
+		}
+		if row[name] == nil || strings.TrimSpace(spec[name]) == "" || strings.ContainsAny(spec[name], "\ufeff\u0000") {
+			return s
+		}
+	}
+	s.Spec = spec
+	for i := range s.Changes {
+		s.Changes[i].Row = maps.Clone(s.Changes[i].Row)
+		for _, name := range g.Partition {
+			s.Changes[i].Row[name] = row[name]
 		}
 	}
 	return s

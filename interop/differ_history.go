@@ -39,6 +39,8 @@ type History struct {
 	Key, Partition []string
 	Options        map[string]string
 	Features       []string // names of the dimensions that it has
+	Refusal        error    // why calve does not take a table that it must take
+	ReadOnly       bool     // calve only reads this table: Java does every step
 	Keep           bool     // calve's table stays open over steps of calve that follow each other
 	Job            string   // of calve's writer; "" for none
 	Buffer         int64    // bytes of calve's write buffer; 0: calve's default
@@ -52,9 +54,35 @@ type HistoryStep struct {
 	Changes []Op              // with the kinds +I, -U, +U, -D
 	Wait    bool              // Java's write: wait for the compactions that it starts
 	Dynamic map[string]string // options of Java for this step only
-	Spec    map[string]string // the partition that an overwrite replaces; none: the whole table
+	Spec    map[string]string // the partition that an overwrite replaces; none: the whole table, or what Touched says
+	Touched bool              // an overwrite replaces the partitions that its rows are in
 	Tag     string
 	Look    uint64 // seed of what is read after the step
+}
+
+// option gives a table option in lower case, or what it is when it is not set.
+func (h *History) option(name, unset string) string {
+	if v, ok := h.Options[name]; ok {
+		return strings.ToLower(v)
+	}
+	return unset
+}
+
+// plain reports whether the last change of a key wins: the model knows nothing else.
+func (h *History) plain() bool {
+	return h.option("merge-engine", "deduplicate") == "deduplicate" && h.Options["sequence.field"] == "" &&
+		h.option("ignore-delete", "false") == "false" && h.Options["rowkind.field"] == ""
+}
+
+// told reports whether folding the change stream gives the rows after every step.
+func (h *History) told() bool {
+	switch h.option("changelog-producer", "none") {
+	case "lookup":
+		return true // Java waits for the compaction that tells
+	case "full-compaction":
+		return false // told at the next full compaction
+	}
+	return h.plain()
 }
 
 // clone copies what the shrinker changes.
@@ -79,7 +107,9 @@ func (h *History) Script() string {
 		fmt.Fprintf(&b, " partitioned by (%s)", strings.Join(h.Partition, ", "))
 	}
 	b.WriteString(showOptions(" with", h.Options))
-	if h.Keep || h.Job != "" || h.Buffer > 0 {
+	if h.ReadOnly {
+		b.WriteString("\n  calve only reads it")
+	} else if h.Keep || h.Job != "" || h.Buffer > 0 {
 		fmt.Fprintf(&b, "\n  calve's writer: job %q, buffer %d bytes, stays open %v", h.Job, h.Buffer, h.Keep)
 	}
 	for i := range h.Steps {
@@ -96,6 +126,9 @@ func (s *HistoryStep) script() string {
 	}
 	if s.By == byJava && s.Do == doWrite && s.Wait {
 		b.WriteString(", wait for compaction")
+	}
+	if s.Touched {
+		b.WriteString(" of the partitions of these rows")
 	}
 	for _, op := range s.Changes {
 		row, err := json.Marshal(op.Row)

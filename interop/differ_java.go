@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
 )
 
 // javaSide is Java's part of the differential tester: requests to peers/java/calve/peer/Histories.java.
@@ -79,7 +80,12 @@ func (j *javaSide) create(ctx context.Context) error {
 }
 
 func (j *javaSide) step(ctx context.Context, s *HistoryStep) error {
-	r := map[string]any{"dynamic": s.Dynamic}
+	dynamic := map[string]string{}
+	maps.Copy(dynamic, s.Dynamic)
+	if s.Do == doOverwrite {
+		dynamic["dynamic-partition-overwrite"] = strconv.FormatBool(s.Touched)
+	}
+	r := map[string]any{"dynamic": dynamic}
 	switch s.Do {
 	case doWrite, doOverwrite:
 		changes := make([]map[string]any, len(s.Changes))

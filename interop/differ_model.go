@@ -4,6 +4,8 @@ package interop
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -48,26 +50,38 @@ func (m *differModel) apply(changes []Op) error {
 	return nil
 }
 
-// overwrite removes the rows of a partition, or all, and takes the changes in their place.
-func (m *differModel) overwrite(spec map[string]string, changes []Op) error {
-	for key, row := range m.rows {
-		inside := true
-		for name, value := range spec {
-			c, err := m.kinds[name].Cell(row[name])
-			if err != nil {
-				return err
-			}
-			want, err := m.kinds[name].Cell(value)
-			if err != nil {
-				return err
-			}
-			inside = inside && c == want
+// overwrite removes the rows of a partition, or of those of the changes, or all, and takes the changes in their place.
+func (m *differModel) overwrite(s *HistoryStep, partition []string) error {
+	names := partition
+	if !s.Touched {
+		names = slices.Collect(maps.Keys(s.Spec))
+	}
+	inside := map[string]bool{}
+	replaced := s.Changes
+	if !s.Touched {
+		spec := map[string]any{}
+		for name, value := range s.Spec {
+			spec[name] = value
 		}
-		if inside {
+		replaced = []Op{{Row: spec}}
+	}
+	for _, op := range replaced {
+		text, err := m.text(names, op.Row)
+		if err != nil {
+			return err
+		}
+		inside[text] = true
+	}
+	for key, row := range m.rows {
+		text, err := m.text(names, row)
+		if err != nil {
+			return err
+		}
+		if inside[text] {
 			delete(m.rows, key)
 		}
 	}
-	return m.apply(changes)
+	return m.apply(s.Changes)
 }
 
 func (m *differModel) text(names []string, row map[string]any) (string, error) {
@@ -76,6 +90,9 @@ func (m *differModel) text(names []string, row map[string]any) (string, error) {
 		c, err := m.kinds[name].Cell(row[name])
 		if err != nil {
 			return "", fmt.Errorf("column %s: %w", name, err)
+		}
+		if c.Text == "-0" {
+			c.Text = "0" // the zeros of floating-point keys are one; no other value has this text
 		}
 		fmt.Fprintf(&b, "%v%d:%s", c.Null, len(c.Text), c.Text)
 	}

@@ -54,13 +54,15 @@ type player struct {
 	calve *calveSide
 	java  *javaSide
 	place *Place
-	model *differModel
+	model *differModel // without meaning when the history is not plain
 	fold  *differModel // of the change stream
 
 	next   int64            // the first snapshot that the stream has not told yet
 	states map[int64]*Rows  // what was agreed about a snapshot when it was the latest
 	tags   map[string]*Rows // the same for tags
 	now    *Rows            // the latest rows
+	latest []map[string]any // the same as Java gave them
+	lost   bool             // the stream did not tell everything: the fold begins anew
 	step   int
 }
 
@@ -142,15 +144,14 @@ func (p *player) follow(s *HistoryStep) (err error) {
 	case doWrite:
 		err = p.model.apply(s.Changes)
 	case doOverwrite:
-		if err = p.model.overwrite(s.Spec, s.Changes); err == nil {
-			err = p.fold.overwrite(s.Spec, s.Changes) // the stream does not tell it
-		}
+		p.lost = true // streams pass over it
+		err = p.model.overwrite(s, p.Partition)
 	case doTag:
 		p.tags[s.Tag] = p.now
 	case doDeleteTag:
 		delete(p.tags, s.Tag)
 	}
-	if err == nil {
+	if err == nil && p.plain() {
 		p.now, err = p.model.table()
 	}
 	return err
@@ -158,9 +159,8 @@ func (p *player) follow(s *HistoryStep) (err error) {
 
 // compare lets both sides read and compares everything.
 func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disagreement {
-	gap := len(ids) > 0 && ids[0] > p.next // a writer expired what it had just made
-	if gap {
-		p.next = ids[0]
+	if len(ids) > 0 && ids[0] > p.next { // a writer expired what it had just made
+		p.next, p.lost = ids[0], true
 	}
 	older := pickSome(rng, ids, 2)
 	tags := pickSome(rng, slices.Sorted(maps.Keys(p.tags)), 1)
@@ -184,19 +184,20 @@ func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disa
 			return d
 		}
 	}
-	d := p.compareChanges(ctx, look, gap)
+	d := p.compareChanges(ctx, look)
 	p.next = look.Latest + 1
 	return d
 }
 
 func (p *player) compareLatest(ctx context.Context, look *javaLook) *disagreement {
 	java, err := look.Rows.table()
-	if err == nil {
+	if err == nil && p.plain() {
 		err = p.now.Compare(java)
 	}
 	if err != nil {
 		return &disagreement{What: "rows that Java reads", Detail: err}
 	}
+	p.now, p.latest = java, look.Rows.Rows
 	calve, err := p.calve.scan(ctx, reader.Query{}, look.Rows.Columns)
 	if err != nil {
 		return failed("calve reads", err)
@@ -232,9 +233,8 @@ func (p *player) compareState(ctx context.Context, name string, q reader.Query, 
 	return nil
 }
 
-// compareChanges compares the change stream since the last step, snapshot by snapshot, and folds it. With a gap
-// before it the fold has nothing to start from: it begins anew with the rows as they are.
-func (p *player) compareChanges(ctx context.Context, look *javaLook, gap bool) *disagreement {
+// compareChanges compares the change stream since the last step, snapshot by snapshot, and folds it.
+func (p *player) compareChanges(ctx context.Context, look *javaLook) *disagreement {
 	if look.Latest < p.next {
 		return nil
 	}
@@ -255,11 +255,25 @@ func (p *player) compareChanges(ctx context.Context, look *javaLook, gap bool) *
 			return &disagreement{What: "change streams", Detail: fmt.Errorf("snapshot %d, calve against Java: %w", id, err)}
 		}
 	}
-	if gap {
-		p.fold.rows = maps.Clone(p.model.rows)
+	return p.foldChanges(calve)
+}
+
+// foldChanges applies the changes to the rows that the stream has told so far: that must give the table.
+func (p *player) foldChanges(changes []Change) *disagreement {
+	if !p.told() {
 		return nil
 	}
-	for _, ch := range calve {
+	if p.lost {
+		p.lost = false
+		p.fold.rows = map[string]map[string]any{}
+		for _, row := range p.latest {
+			if err := p.fold.apply([]Op{{Kind: "+I", Row: row}}); err != nil {
+				return &disagreement{What: "fold of the change stream", Detail: err}
+			}
+		}
+		return nil
+	}
+	for _, ch := range changes {
 		if err := p.fold.apply([]Op{{Kind: ch.Kind, Row: ch.Row}}); err != nil {
 			return &disagreement{What: "fold of the change stream", Detail: err}
 		}

@@ -12,8 +12,8 @@ import (
 func TestHistoriesAreRepeatable(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(300) {
-		h := generate(seed)
-		if again := generate(seed); !reflect.DeepEqual(h, again) {
+		h, refused := generate(seed)
+		if again, _ := generate(seed); !reflect.DeepEqual(h, again) {
 			t.Fatalf("seed %d makes two histories:\n%s\n%s", seed, h.Script(), again.Script())
 		}
 		if len(h.Steps) < 3 || len(h.Steps[0].Changes) == 0 {
@@ -31,7 +31,10 @@ func TestHistoriesAreRepeatable(t *testing.T) {
 		if _, err := m.table(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		for _, f := range h.Features {
+		if h.Refusal != nil {
+			t.Errorf("seed %d: %v", seed, h.Refusal)
+		}
+		for _, f := range append(h.Features, refused...) {
 			seen[f] = true
 		}
 	}
@@ -52,7 +55,10 @@ func TestModelOfHistories(t *testing.T) {
 	err = m.apply([]Op{{"+I", row(1, "a", 1)}, {"+I", row(2, "a", 1)}, {"+U", row(1, "a", nil)}, {"-U", row(2, "a", 1)},
 		{"+I", row(3, "b", 3)}, {"-D", row(4, "b", 3)}})
 	if err == nil {
-		err = m.overwrite(map[string]string{"p": "b"}, []Op{{"+I", row(5, "b", 5)}})
+		err = m.overwrite(&HistoryStep{Spec: map[string]string{"p": "b"}, Changes: []Op{{"+I", row(5, "b", 5)}}}, []string{"p"})
+	}
+	if err == nil {
+		err = m.overwrite(&HistoryStep{Touched: true, Changes: []Op{{"+I", row(6, "b", 6)}}}, []string{"p"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +71,7 @@ func TestModelOfHistories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []map[string]any{row(1, "a", nil), row(5, "b", 5)} {
+	for _, r := range []map[string]any{row(1, "a", nil), row(6, "b", 6)} {
 		if err := want.Add(r); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +85,7 @@ func TestModelOfHistories(t *testing.T) {
 func TestShrink(t *testing.T) {
 	shrunk := 0
 	for seed := uint64(0); shrunk < 5; seed++ {
-		h := generate(seed)
+		h, _ := generate(seed)
 		var needle string
 		for _, c := range h.Columns {
 			if c.Type == "STRING" {
@@ -111,7 +117,7 @@ func TestShrink(t *testing.T) {
 			len(small.Steps[1].Changes) > 1 {
 			t.Errorf("seed %d is still large after %d plays:\n%s", seed, plays, small.Script())
 		}
-		if again := generate(seed); !reflect.DeepEqual(h, again) {
+		if again, _ := generate(seed); !reflect.DeepEqual(h, again) {
 			t.Errorf("seed %d: the shrinker changed the history that it was given", seed)
 		}
 	}
