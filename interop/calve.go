@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Calve drives the calve command on one warehouse.
@@ -178,17 +177,9 @@ func toCalve(row map[string]any, columns []Column) (map[string]any, error) {
 
 func fromCalve(row map[string]any, columns []Column) map[string]any {
 	for _, c := range columns {
-		text, ok := row[c.Name].(string)
-		switch {
-		case !ok:
-		case isBinary(c.Type):
-			if b, err := base64.StdEncoding.DecodeString(text); err == nil {
-				row[c.Name] = hex.EncodeToString(b)
-			}
-		case strings.HasPrefix(c.Type, "TIME("), strings.HasPrefix(c.Type, "TIME "), c.Type == "TIME":
-			if t, err := time.Parse("15:04:05.000", text); err == nil {
-				row[c.Name] = t.Sub(t.Truncate(24 * time.Hour)).Milliseconds()
-			}
+		k, err := ParseKind(c.Type)
+		if v, ok := row[c.Name]; ok && err == nil {
+			row[c.Name] = k.fromCalve(v)
 		}
 	}
 	return row

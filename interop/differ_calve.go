@@ -46,8 +46,9 @@ func newCalveSide(h *History, folder string) (*calveSide, error) {
 func (c *calveSide) create(ctx context.Context) error {
 	h := c.history
 	spec := schema.Spec{PrimaryKeys: h.Key, PartitionKeys: h.Partition, Options: h.Options, TimeMillis: c.env.Now().UnixMilli()}
+	ids := len(h.Columns)
 	for _, col := range h.Columns {
-		t, err := schema.ParseType(col.Type)
+		t, err := calveType(col.Type, &ids)
 		if err != nil {
 			return err
 		}
@@ -58,6 +59,19 @@ func (c *calveSide) create(ctx context.Context) error {
 		return err
 	}
 	return engine.Create(ctx, c.store, s)
+}
+
+// calveType reads a type as a schema file holds it; ids numbers the fields of rows.
+func calveType(words string, ids *int) (t schema.Type, err error) {
+	k, err := ParseKind(words)
+	if err != nil {
+		return t, err
+	}
+	text, err := json.Marshal(k.json(ids))
+	if err != nil {
+		return t, err
+	}
+	return t, json.Unmarshal(text, &t)
 }
 
 // step does what the step says; snapshots that it makes are on storage when it returns.

@@ -91,7 +91,7 @@ func (g *generator) bloomColumns() []string {
 	var out []string
 	for _, c := range g.Columns {
 		switch g.kinds[c.Name].Word {
-		case "DECIMAL", "BOOLEAN", "BINARY", "VARBINARY", "BYTES":
+		case "DECIMAL", "BOOLEAN", "BINARY", "VARBINARY", "BYTES", "ARRAY", "MAP", "MULTISET", "ROW":
 		default:
 			out = append(out, c.Name)
 		}

@@ -33,11 +33,7 @@ func generate(seed uint64) (h *History, refused []string) {
 	g.shape()
 	readErr, writeErr := g.access()
 	if readErr != nil {
-		for _, d := range dimensions {
-			if d.may != always && g.has(d.name) {
-				refused = append(refused, d.name)
-			}
-		}
+		refused = g.uncertain()
 		g = newGenerator(seed)
 		g.certain = true
 		g.shape()
@@ -45,7 +41,7 @@ func generate(seed uint64) (h *History, refused []string) {
 	}
 	g.Refusal = readErr
 	if writeErr != nil && readErr == nil {
-		if slices.ContainsFunc(dimensions, func(d dimension) bool { return d.may != always && g.has(d.name) }) {
+		if len(g.uncertain()) > 0 {
 			g.ReadOnly, g.Creator = true, byJava
 		} else {
 			g.Refusal = writeErr
@@ -56,6 +52,22 @@ func generate(seed uint64) (h *History, refused []string) {
 	slices.Sort(g.Features)
 	g.Features = slices.Compact(g.Features)
 	return g.History, refused
+}
+
+// uncertain are the features of the history that calve may refuse.
+func (g *generator) uncertain() []string {
+	var out []string
+	for _, d := range dimensions {
+		if d.may == maybe && g.has(d.name) {
+			out = append(out, d.name)
+		}
+	}
+	for _, name := range []string{nanoseconds, nestedTypes} {
+		if g.has(name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func newGenerator(seed uint64) *generator {
@@ -84,6 +96,7 @@ func (g *generator) shape() {
 	for i := range 1 + g.IntN(6) {
 		g.column(fmt.Sprintf("v%d", i), g.anyType(), g.chance(15))
 	}
+	g.specialColumns()
 	g.Shuffle(len(g.Columns), func(i, j int) { g.Columns[i], g.Columns[j] = g.Columns[j], g.Columns[i] })
 	if keyed {
 		g.Key = append(g.Key, g.Partition...)
@@ -109,16 +122,67 @@ func (g *generator) shape() {
 	g.bucketing()
 }
 
+// Features that are types of columns.
+const nanoseconds, nestedTypes = "nanoseconds", "nested-types"
+
+// specialColumns are columns of types that calve may refuse.
+func (g *generator) specialColumns() {
+	if g.chance(12) && !g.certain {
+		g.feature(nanoseconds)
+		g.column("n0", fmt.Sprintf("TIMESTAMP(%d)%s", 7+g.IntN(3), oneOf(g.valuer, "", " WITH LOCAL TIME ZONE")), false)
+	}
+	if g.chance(15) && !g.certain {
+		g.feature(nestedTypes)
+		for i := range 1 + g.IntN(3) {
+			g.column(fmt.Sprintf("s%d", i), g.nestedType(3), g.chance(15))
+		}
+	}
+}
+
+// nestedType chooses ARRAY, MAP, MULTISET or ROW of types that may be nested, too.
+func (g *generator) nestedType(depth int) string {
+	inner := func() string {
+		t := g.anyType()
+		if depth > 1 && g.chance(35) {
+			t = g.nestedType(depth - 1)
+		}
+		if g.chance(15) {
+			t += " NOT NULL"
+		}
+		return t
+	}
+	switch g.IntN(5) {
+	case 0:
+		return fmt.Sprintf("MAP<%s, %s>", g.mapKeyType(), inner())
+	case 1:
+		return fmt.Sprintf("MULTISET<%s>", oneOf(g.valuer, "STRING NOT NULL", "INT NOT NULL")) // Java cannot read one of decimals
+	case 2, 3:
+		return fmt.Sprintf("ARRAY<%s>", inner())
+	}
+	var fields []string
+	for i := range 1 + g.IntN(3) {
+		fields = append(fields, fmt.Sprintf("`f%d` %s", i, inner()))
+	}
+	return fmt.Sprintf("ROW<%s>", strings.Join(fields, ", "))
+}
+
+// mapKeyType chooses a type of keys of maps; they are never null.
+func (g *generator) mapKeyType() string {
+	return oneOf(g.valuer, "STRING NOT NULL", "INT NOT NULL", "BIGINT NOT NULL", "DATE NOT NULL", "DECIMAL(20, 3) NOT NULL")
+}
+
 // access asks calve what it would do with the table.
 func (g *generator) access() (readErr, writeErr error) {
-	s := &schema.Schema{Version: 3, PrimaryKeys: g.Key, PartitionKeys: g.Partition, Options: g.Options, HighestFieldID: len(g.Columns)}
+	s := &schema.Schema{Version: 3, PrimaryKeys: g.Key, PartitionKeys: g.Partition, Options: g.Options}
+	ids := len(g.Columns)
 	for i, c := range g.Columns {
-		t, err := schema.ParseType(c.Type)
+		t, err := calveType(c.Type, &ids)
 		if err != nil {
 			return err, err
 		}
 		s.Fields = append(s.Fields, schema.Field{ID: i, Name: c.Name, Type: t})
 	}
+	s.HighestFieldID = ids
 	return s.CheckReadable(), s.CheckWritable()
 }
 
@@ -333,7 +397,7 @@ func (g *generator) side() side {
 func (g *generator) anyStep() HistoryStep {
 	by := g.side()
 	switch x := g.IntN(100); {
-	case x < 27 && g.keyed():
+	case x < 27:
 		s := HistoryStep{By: by, Do: doCompact}
 		if x < 12 {
 			s.Do = doCompactFull

@@ -72,9 +72,13 @@ func (j *javaSide) ask(ctx context.Context, op string, request map[string]any, a
 
 func (j *javaSide) create(ctx context.Context) error {
 	h := j.history
-	columns := make([]map[string]any, len(h.Columns))
+	columns, ids := make([]map[string]any, len(h.Columns)), len(h.Columns)
 	for i, c := range h.Columns {
-		columns[i] = map[string]any{"name": c.Name, "type": c.Type}
+		k, err := ParseKind(c.Type)
+		if err != nil {
+			return err
+		}
+		columns[i] = map[string]any{"name": c.Name, "type": k.json(&ids)}
 	}
 	return j.ask(ctx, "create", map[string]any{"columns": columns, "key": h.Key, "partition": h.Partition, "options": h.Options}, nil)
 }

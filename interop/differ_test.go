@@ -3,6 +3,7 @@
 package interop
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
@@ -41,6 +42,41 @@ func TestHistoriesAreRepeatable(t *testing.T) {
 	for _, d := range dimensions {
 		if !seen[d.name] {
 			t.Errorf("no history of 300 has %s", d.name)
+		}
+	}
+}
+
+func TestNestedKinds(t *testing.T) {
+	const words = "ROW<`a` ARRAY<DECIMAL(10, 2) NOT NULL> NOT NULL, `b` MAP<STRING NOT NULL, ROW<`x` BYTES, `y` TIME(3)>>>"
+	k, err := ParseKind(words + " NOT NULL")
+	if err != nil || !k.NotNull || len(k.Fields) != 2 || !k.Fields[0].NotNull || k.Fields[1].Fields[1].Fields[1].Word != "TIME" {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	ids := 0
+	text, err := json.Marshal(k.json(&ids))
+	if err != nil || ids != 4 || !strings.Contains(string(text), `"element":"DECIMAL(10, 2) NOT NULL"`) {
+		t.Errorf("%s, %d ids, %v", text, ids, err)
+	}
+	value := func(m1, m2 string) map[string]any {
+		row, err := decodeObject([]byte(`{"v": {"a": ["1.50", "0"], "b": [` + m1 + `, ` + m2 + `]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return row
+	}
+	java := value(`["x", {"x": "ff00", "y": 1500}]`, `["null", null]`)
+	calve := fromCalve(value(`["null", null]`, `["x", {"x": "/wA=", "y": "00:00:01.500"}]`), []Column{{"v", words}})
+	a, err := k.Cell(java["v"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := k.Cell(calve["v"])
+	if err != nil || a != b {
+		t.Errorf("%s, %v, want %s", b.Text, err, a.Text)
+	}
+	for _, wrong := range []string{"ARRAY<INT", "MAP<INT>", "ROW<a INT>", "ARRAY<INT> x", "ARRAY<>"} {
+		if _, err := ParseKind(wrong); err == nil {
+			t.Errorf("%s is taken", wrong)
 		}
 	}
 }

@@ -71,6 +71,9 @@ func (r valuer) value(k Kind) any {
 	case "TIMESTAMP", "TIMESTAMP_LTZ":
 		return r.moment(k)
 	}
+	if len(k.Fields) > 0 {
+		return r.nested(k)
+	}
 	panic("no values for type " + k.Word) // the generator chose it: a mistake in the suite
 }
 
@@ -127,7 +130,7 @@ func (r valuer) bytes(k Kind) string {
 
 func (r valuer) moment(k Kind) string {
 	day := time.Unix(int64(r.IntN(40000)-15000)*86400, 0).UTC()
-	if r.chance(20) {
+	if r.chance(20) && k.Precision <= 6 { // calve holds nanoseconds in 64 bits: the years 1678 to 2261
 		day, _ = time.Parse(time.DateOnly, oneOf(r, extremes["DATE"]...).(string))
 	}
 	unit := int64(math.Pow10(9 - k.Precision))
@@ -136,4 +139,40 @@ func (r valuer) moment(k Kind) string {
 		nanos = 86_400_000_000_000 - unit
 	}
 	return day.Add(time.Duration(nanos)).Format("2006-01-02T15:04:05.000000000")
+}
+
+// inner makes a value inside of another one; null where it may be.
+func (r valuer) inner(k Kind) any {
+	if !k.NotNull && r.chance(20) {
+		return nil
+	}
+	return r.value(k)
+}
+
+func (r valuer) nested(k Kind) any {
+	if k.Word == "ROW" {
+		row := map[string]any{}
+		for _, f := range k.Fields {
+			row[f.Name] = r.inner(f.Kind)
+		}
+		return row
+	}
+	list, seen := []any{}, map[string]bool{}
+	for range oneOf(r, 0, 1, 2, 3, 5) {
+		switch k.Word {
+		case "ARRAY":
+			list = append(list, r.inner(k.Fields[0].Kind))
+		case "MAP", "MULTISET":
+			key := r.value(k.Fields[0].Kind)
+			if text := fmt.Sprint(key); !seen[text] { // a key is in a map once
+				seen[text] = true
+				value := any(1 + r.IntN(3))
+				if k.Word == "MAP" {
+					value = r.inner(k.Fields[1].Kind)
+				}
+				list = append(list, []any{key, value})
+			}
+		}
+	}
+	return list
 }

@@ -25,20 +25,30 @@ type Kind struct {
 	Word             string // BOOLEAN, INT, DECIMAL, … TIMESTAMP_LTZ
 	Precision, Scale int    // DECIMAL, TIMESTAMP
 	NotNull          bool
+	Fields           []KindField // ARRAY, MULTISET: the element; MAP: key and value; ROW: its fields
+	text             string      // of a primitive type, without NOT NULL
 }
 
 var typeForm = regexp.MustCompile(`^([A-Z_]+)(?:\((\d+)(?:, *(\d+))?\))?$`)
 
 // ParseKind reads a type in Paimon's SQL words.
 func ParseKind(s string) (Kind, error) {
+	if strings.Contains(s, "<") {
+		k, rest, err := parseNested(s)
+		if err == nil && rest != "" {
+			err = fmt.Errorf("type %q is not in a form that the suite knows", s)
+		}
+		return k, err
+	}
 	text, notNull := strings.CutSuffix(s, " NOT NULL")
+	words := text
 	local := strings.Contains(text, " WITH LOCAL TIME ZONE")
 	text = strings.Replace(text, " WITH LOCAL TIME ZONE", "", 1)
 	m := typeForm.FindStringSubmatch(text)
 	if m == nil {
 		return Kind{}, fmt.Errorf("type %q is not in a form that the suite knows", s)
 	}
-	k := Kind{Word: m[1], NotNull: notNull}
+	k := Kind{Word: m[1], NotNull: notNull, text: words}
 	if local {
 		k.Word = "TIMESTAMP_LTZ"
 	}
@@ -159,6 +169,10 @@ func decodeObject(line []byte) (map[string]any, error) {
 func (k Kind) Cell(v any) (Cell, error) {
 	if v == nil {
 		return Cell{Null: true}, nil
+	}
+	if len(k.Fields) > 0 {
+		text, err := k.nested(v)
+		return Cell{Text: text}, err
 	}
 	var text string
 	switch x := v.(type) {

@@ -1,16 +1,25 @@
 package calve.peer;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
+import org.apache.paimon.data.GenericArray;
+import org.apache.paimon.data.GenericMap;
 import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.data.InternalArray;
+import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DecimalType;
+import org.apache.paimon.types.IntType;
+import org.apache.paimon.types.MapType;
+import org.apache.paimon.types.MultisetType;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 
@@ -18,9 +27,13 @@ import java.math.BigDecimal;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
 import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
 import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 
-/** Paimon's internal values to the normal form of interop/doc.go and back, for every primitive type. */
+/** Paimon's internal values to the normal form of interop/doc.go and back, for every type but VARIANT. */
 final class Cells {
     private static final DateTimeFormatter MOMENT = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSS");
 
@@ -67,9 +80,50 @@ final class Cells {
             case CHAR:
             case VARCHAR:
                 return json.textNode(value.toString());
+            case ARRAY: {
+                ArrayNode list = json.arrayNode();
+                elements((InternalArray) value, ((ArrayType) type).getElementType()).forEach(list::add);
+                return list;
+            }
+            case MAP: {
+                MapType map = (MapType) type;
+                return pairs((InternalMap) value, map.getKeyType(), map.getValueType());
+            }
+            case MULTISET:
+                return pairs((InternalMap) value, ((MultisetType) type).getElementType(), new IntType());
+            case ROW:
+                return toJson((InternalRow) value, (RowType) type);
             default:
                 throw new IllegalArgumentException("no normal form for " + type);
         }
+    }
+
+    private static List<JsonNode> elements(InternalArray array, DataType type) {
+        InternalArray.ElementGetter getter = InternalArray.createElementGetter(type);
+        List<JsonNode> out = new ArrayList<>();
+        for (int i = 0; i < array.size(); i++) {
+            out.add(toJson(getter.getElementOrNull(array, i), type));
+        }
+        return out;
+    }
+
+    /** A map as pairs of key and value. */
+    private static ArrayNode pairs(InternalMap map, DataType keyType, DataType valueType) {
+        List<JsonNode> keys = elements(map.keyArray(), keyType);
+        List<JsonNode> values = elements(map.valueArray(), valueType);
+        ArrayNode out = JsonNodeFactory.instance.arrayNode();
+        for (int i = 0; i < keys.size(); i++) {
+            out.addArray().add(keys.get(i)).add(values.get(i));
+        }
+        return out;
+    }
+
+    private static GenericMap mapFromJson(JsonNode pairs, DataType keyType, DataType valueType) {
+        Map<Object, Object> out = new LinkedHashMap<>();
+        for (JsonNode pair : pairs) {
+            out.put(fromJson(pair.get(0), keyType), fromJson(pair.get(1), valueType));
+        }
+        return new GenericMap(out);
     }
 
     static GenericRow fromJson(JsonNode row, RowType type, RowKind kind) {
@@ -117,6 +171,19 @@ final class Cells {
             case CHAR:
             case VARCHAR:
                 return BinaryString.fromString(text);
+            case ARRAY: {
+                Object[] out = new Object[value.size()];
+                for (int i = 0; i < out.length; i++) {
+                    out[i] = fromJson(value.get(i), ((ArrayType) type).getElementType());
+                }
+                return new GenericArray(out);
+            }
+            case MAP:
+                return mapFromJson(value, ((MapType) type).getKeyType(), ((MapType) type).getValueType());
+            case MULTISET:
+                return mapFromJson(value, ((MultisetType) type).getElementType(), new IntType());
+            case ROW:
+                return fromJson(value, (RowType) type, RowKind.INSERT);
             default:
                 throw new IllegalArgumentException("no normal form for " + type);
         }

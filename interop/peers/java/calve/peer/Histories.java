@@ -3,6 +3,9 @@ package calve.peer;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.paimon.AppendOnlyFileStore;
+import org.apache.paimon.append.AppendCompactCoordinator;
+import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
@@ -11,15 +14,18 @@ import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.manifest.ManifestEntry;
+import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.reader.RecordReaderIterator;
 import org.apache.paimon.schema.Schema;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
+import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.StreamTableCommit;
 import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.StreamWriteBuilder;
@@ -142,6 +148,9 @@ final class Histories {
     /** Compacts every bucket as the options ask, or in "full". */
     private static ObjectNode compact(JsonNode request) throws Exception {
         FileStoreTable table = table(request);
+        if (table.bucketMode() == BucketMode.BUCKET_UNAWARE) {
+            return compactUnaware(table);
+        }
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
         try (StreamTableWrite write = (StreamTableWrite) builder.newWrite().withIOManager(scratch);
                 StreamTableCommit commit = builder.newCommit()) {
@@ -153,6 +162,23 @@ final class Histories {
             }
             long id = System.nanoTime();
             commit.commit(id, write.prepareCommit(true, id));
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /** Compacts small files of an append table without buckets. */
+    private static ObjectNode compactUnaware(FileStoreTable table) throws Exception {
+        List<AppendCompactTask> tasks = new AppendCompactCoordinator(table, false).run();
+        StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
+        BaseAppendFileStoreWrite write = ((AppendOnlyFileStore) table.store()).newWrite(USER);
+        try (StreamTableCommit commit = builder.newCommit()) {
+            List<CommitMessage> done = new ArrayList<>();
+            for (AppendCompactTask task : tasks) {
+                done.add(task.doCompact(table, write));
+            }
+            commit.commit(System.nanoTime(), done);
+        } finally {
+            write.close();
         }
         return Worker.JSON.createObjectNode();
     }
