@@ -62,7 +62,7 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := r.view(ctx, snap.SchemaID)
+	v, err := r.viewOf(ctx, Query{}, snap) // the newest schema, as that is what streams are told in
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +384,7 @@ func (f *Fold) Diff(o *Fold) string {
 // verifyFold folds the change stream up to the snapshot and compares it with its rows.
 func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapshot, rep *Report) error {
 	table := NewFold(v.schema)
-	splits, err := r.Plan(ctx, Query{Snapshot: snap.ID})
+	splits, err := r.plan(ctx, v, snap, v.batchVisible, nil)
 	if err != nil {
 		return err
 	}

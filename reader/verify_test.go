@@ -186,3 +186,30 @@ func TestFoldTellsApart(t *testing.T) {
 		}
 	}
 }
+
+// Streams are told in the newest schema, so the rows they are held against must be, too, also when nothing was committed
+// since the schema was changed.
+func TestVerifyAfterSchemaChanges(t *testing.T) {
+	for _, keyed := range []bool{true, false} {
+		x := newTable(t, keyed)
+		x.write(some(3, "a"), some(5, "b"))
+		first, err := x.reader().Meta().LatestSchema(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := first.Fields[len(first.Fields)-1].Name
+		for _, c := range []schema.Change{
+			schema.AddColumn{Path: []string{"front"}, Type: schema.Type{Root: schema.Int}, Place: schema.Place{At: schema.First}},
+			schema.RenameColumn{Path: []string{last}, To: "renamed"},
+			schema.MoveColumn{Name: "renamed", Place: schema.Place{At: schema.First}},
+		} {
+			if _, _, err := x.reader().Meta().AlterSchema(t.Context(), []schema.Change{c}); err != nil {
+				t.Fatal(err)
+			}
+			rep, err := x.reader().Verify(t.Context(), reader.VerifySpec{Data: true, Fold: true})
+			if err != nil || !rep.OK() || !rep.Folded {
+				t.Errorf("keyed %v, after %s: %+v, %v", keyed, c, rep, err)
+			}
+		}
+	}
+}
