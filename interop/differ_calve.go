@@ -28,6 +28,7 @@ import (
 // `calve scan`.
 type calveSide struct {
 	history *History
+	columns []Column // as the table is now
 	store   storage.Store
 	env     engine.Env
 	reader  *reader.Reader
@@ -40,7 +41,7 @@ func newCalveSide(h *History, folder string) (*calveSide, error) {
 		return nil, err
 	}
 	env := engine.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.DiscardHandler)}
-	return &calveSide{history: h, store: store, env: env, reader: reader.Open(store, reader.Env(env))}, nil
+	return &calveSide{history: h, columns: h.Columns, store: store, env: env, reader: reader.Open(store, reader.Env(env))}, nil
 }
 
 func (c *calveSide) create(ctx context.Context) error {
@@ -116,7 +117,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op) error {
 		return err
 	}
 	for i, op := range changes {
-		row, err := toCalve(op.Row, c.history.Columns)
+		row, err := toCalve(op.Row, c.columns)
 		if err != nil {
 			return err
 		}

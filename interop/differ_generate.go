@@ -20,10 +20,12 @@ type generator struct {
 	kinds    map[string]Kind
 	keys     []map[string]any // values of the key columns that rows are made of, so that rows meet
 	tags     []string
-	made     int  // tags so far
-	noDelete bool // the merge engine takes no deletes
-	odd      bool // names of columns that are no plain words
-	certain  bool // only what calve reads and writes for certain
+	made     int      // tags so far
+	altered  int      // changes of the schema so far
+	now      []Column // after them
+	noDelete bool     // the merge engine takes no deletes
+	odd      bool     // names of columns that are no plain words
+	certain  bool     // only what calve reads and writes for certain
 }
 
 // generate makes the history of a seed. When it has something that calve refuses to read, one without that takes its
@@ -47,6 +49,7 @@ func generate(seed uint64) (h *History, refused []string) {
 			g.Refusal = writeErr
 		}
 	}
+	g.now = slices.Clone(g.Columns)
 	g.makeKeys()
 	g.makeSteps()
 	slices.Sort(g.Features)
@@ -264,11 +267,11 @@ func (g *generator) bucketing() {
 	if !g.keyed() {
 		var free []string
 		for _, c := range g.Columns {
-			if !slices.Contains(g.Partition, c.Name) {
+			if !slices.Contains(g.Partition, c.Name) && len(g.kinds[c.Name].Fields) == 0 {
 				free = append(free, c.Name)
 			}
 		}
-		if g.chance(50) {
+		if g.chance(50) || len(free) == 0 {
 			g.feature("bucket-unaware")
 			g.Options["bucket"] = "-1"
 			return
@@ -327,7 +330,7 @@ func (g *generator) cell(name string) any {
 func (g *generator) row() map[string]any {
 	key := oneOf(g.valuer, g.keys...)
 	row := map[string]any{}
-	for _, c := range g.Columns {
+	for _, c := range g.now {
 		if v, ok := key[c.Name]; ok {
 			row[c.Name] = v
 		} else {
@@ -379,11 +382,15 @@ func (g *generator) makeSteps() {
 		s := &g.Steps[i]
 		s.Look = g.Uint64()
 		g.feature(fmt.Sprintf("%s-by-%s", featureWord[s.Do], s.By))
+		if s.Alter != nil {
+			g.feature("alter-" + strings.ReplaceAll(s.Alter.What, " ", "-"))
+		}
 	}
 }
 
 var featureWord = map[action]string{doWrite: "write", doOverwrite: "overwrite", doCompact: "compact", doCompactFull: "full-compact",
-	doExpire: "expire", doTag: "tag", doDeleteTag: "delete-tag"}
+	doExpire: "expire", doTag: "tag", doDeleteTag: "delete-tag",
+	doAlter: "alter"}
 
 // side chooses who does a step.
 func (g *generator) side() side {
@@ -412,14 +419,24 @@ func (g *generator) anyStep() HistoryStep {
 		g.made++
 		g.tags = append(g.tags, fmt.Sprintf("tag %d", g.made))
 		return HistoryStep{By: byJava, Do: doTag, Tag: g.tags[len(g.tags)-1]}
-	case x < 50 && g.has("overwrite"):
+	case x < 43+g.alters():
+		return g.alter()
+	case x < 70 && x >= 63 && g.has("overwrite"):
 		return g.overwrite()
-	case x < 53 && len(g.tags) > 0:
+	case x >= 96 && len(g.tags) > 0:
 		tag := g.tags[0]
 		g.tags = g.tags[1:]
 		return HistoryStep{By: byJava, Do: doDeleteTag, Tag: tag}
 	}
 	return g.write()
+}
+
+// alters is how many of a hundred steps change the schema.
+func (g *generator) alters() int {
+	if g.has("schema-changes") {
+		return 20
+	}
+	return 0
 }
 
 func (g *generator) write() HistoryStep {

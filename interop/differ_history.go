@@ -57,6 +57,7 @@ type HistoryStep struct {
 	Spec    map[string]string // the partition that an overwrite replaces; none: the whole table, or what Touched says
 	Touched bool              // an overwrite replaces the partitions that its rows are in
 	Tag     string
+	Alter   *HistoryAlter
 	Look    uint64 // seed of what is read after the step
 }
 
@@ -123,6 +124,9 @@ func (s *HistoryStep) script() string {
 	fmt.Fprintf(&b, "%s: %s%s%s", s.By, s.Do, showOptions(" partition", s.Spec), showOptions(" with", s.Dynamic))
 	if s.Tag != "" {
 		fmt.Fprintf(&b, " %q", s.Tag)
+	}
+	if s.Alter != nil {
+		fmt.Fprintf(&b, ": %s", s.Alter)
 	}
 	if s.By == byJava && s.Do == doWrite && s.Wait {
 		b.WriteString(", wait for compaction")

@@ -50,6 +50,24 @@ func (m *differModel) apply(changes []Op) error {
 	return nil
 }
 
+// restart lets the model go on from rows of a table with these columns.
+func (m *differModel) restart(columns []Column, rows []map[string]any) error {
+	m.columns, m.rows = columns, map[string]map[string]any{}
+	for _, c := range columns {
+		k, err := ParseKind(c.Type)
+		if err != nil {
+			return err
+		}
+		m.kinds[c.Name] = k
+	}
+	for _, row := range rows {
+		if err := m.apply([]Op{{Kind: "+I", Row: row}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // overwrite removes the rows of a partition, or of those of the changes, or all, and takes the changes in their place.
 func (m *differModel) overwrite(s *HistoryStep, partition []string) error {
 	names := partition
@@ -106,7 +124,11 @@ func (m *differModel) table() (*Rows, error) {
 		return nil, err
 	}
 	for _, row := range m.rows {
-		if err := r.Add(row); err != nil {
+		known := map[string]any{} // a shrunk history may have lost the change that made a column
+		for _, c := range m.columns {
+			known[c.Name] = row[c.Name]
+		}
+		if err := r.Add(known); err != nil {
 			return nil, err
 		}
 	}

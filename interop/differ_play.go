@@ -63,6 +63,7 @@ type player struct {
 	now    *Rows            // the latest rows
 	latest []map[string]any // the same as Java gave them
 	lost   bool             // the stream did not tell everything: the fold begins anew
+	resync bool             // the schema has changed: the model begins anew with what Java reads
 	step   int
 }
 
@@ -116,7 +117,11 @@ func (p *player) create(ctx context.Context) error {
 }
 
 func (p *player) play(ctx context.Context, s *HistoryStep, table string) *disagreement {
-	if s.By == byCalve {
+	if s.Do == doAlter {
+		if d := p.alter(ctx, s); d != nil {
+			return d
+		}
+	} else if s.By == byCalve {
 		if err := p.calve.step(ctx, s); err != nil {
 			return failed(fmt.Sprintf("calve does %q", s.Do), err)
 		}
@@ -147,7 +152,7 @@ func (p *player) follow(s *HistoryStep) (err error) {
 		p.lost = true // streams pass over it
 		err = p.model.overwrite(s, p.Partition)
 	case doTag:
-		p.tags[s.Tag] = p.now
+		p.tags[s.Tag] = p.states[p.next-1] // the stream has been told up to the latest snapshot
 	case doDeleteTag:
 		delete(p.tags, s.Tag)
 	}
@@ -174,6 +179,9 @@ func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disa
 	if d := p.compareLatest(ctx, look); d != nil {
 		return d
 	}
+	if d := p.compareWhere(ctx, valuer{rng}, 0, p.now); d != nil {
+		return d
+	}
 	for i, id := range older {
 		if d := p.compareState(ctx, "a snapshot", reader.Query{Snapshot: id}, &look.Snapshots[i], p.states[id]); d != nil {
 			return d
@@ -191,7 +199,12 @@ func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disa
 
 func (p *player) compareLatest(ctx context.Context, look *javaLook) *disagreement {
 	java, err := look.Rows.table()
-	if err == nil && p.plain() {
+	if err == nil && p.resync {
+		p.resync, p.lost, p.calve.columns = false, true, look.Rows.Columns
+		if err = p.model.restart(look.Rows.Columns, look.Rows.Rows); err == nil {
+			err = p.fold.restart(look.Rows.Columns, nil)
+		}
+	} else if err == nil && p.plain() {
 		err = p.now.Compare(java)
 	}
 	if err != nil {
@@ -205,7 +218,7 @@ func (p *player) compareLatest(ctx context.Context, look *javaLook) *disagreemen
 	if err := p.now.Compare(calve); err != nil {
 		return &disagreement{What: "rows that calve reads", Detail: err}
 	}
-	if look.Latest > 0 {
+	if _, known := p.states[look.Latest]; look.Latest > 0 && !known { // a change of the schema makes no snapshot
 		p.states[look.Latest] = p.now
 	}
 	return nil

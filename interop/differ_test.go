@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,7 +30,7 @@ func TestHistoriesAreRepeatable(t *testing.T) {
 				t.Fatalf("seed %d: %v\n%s", seed, err, h.Script())
 			}
 		}
-		if _, err := m.table(); err != nil {
+		if _, err := m.table(); err != nil && !slices.Contains(h.Features, "schema-changes") { // which need a table to follow
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if h.Refusal != nil {

@@ -19,6 +19,7 @@ import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.reader.RecordReaderIterator;
 import org.apache.paimon.schema.Schema;
+import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
@@ -31,11 +32,13 @@ import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.StreamWriteBuilder;
 import org.apache.paimon.table.sink.TableWrite;
 import org.apache.paimon.table.source.DataSplit;
+import org.apache.paimon.table.source.EndOfScanException;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
 import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.table.source.TableRead;
 import org.apache.paimon.types.DataField;
+import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DataTypeJsonParser;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
@@ -67,6 +70,7 @@ final class Histories {
         handlers.put("history-compact", Histories::compact);
         handlers.put("history-expire", Histories::expire);
         handlers.put("history-tag", Histories::tag);
+        handlers.put("history-alter", Histories::alter);
         handlers.put("history-look", Histories::look);
     }
 
@@ -100,7 +104,7 @@ final class Histories {
     private static ObjectNode create(JsonNode request) throws Exception {
         Schema.Builder schema = Schema.newBuilder();
         for (JsonNode c : request.get("columns")) {
-            schema.column(c.get("name").asText(), DataTypeJsonParser.parseDataType(TYPES.readTree(c.get("type").toString())));
+            schema.column(c.get("name").asText(), type(c));
         }
         schema.primaryKey(names(request.path("key")));
         schema.partitionKeys(names(request.path("partition")));
@@ -168,7 +172,12 @@ final class Histories {
 
     /** Compacts small files of an append table without buckets. */
     private static ObjectNode compactUnaware(FileStoreTable table) throws Exception {
-        List<AppendCompactTask> tasks = new AppendCompactCoordinator(table, false).run();
+        List<AppendCompactTask> tasks;
+        try {
+            tasks = new AppendCompactCoordinator(table, false).run();
+        } catch (EndOfScanException e) {
+            return Worker.JSON.createObjectNode(); // no small files
+        }
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
         BaseAppendFileStoreWrite write = ((AppendOnlyFileStore) table.store()).newWrite(USER);
         try (StreamTableCommit commit = builder.newCommit()) {
@@ -200,6 +209,54 @@ final class Histories {
             table.createTag(tag);
         }
         return Worker.JSON.createObjectNode();
+    }
+
+    /** Makes one change of the schema. */
+    private static ObjectNode alter(JsonNode request) throws Exception {
+        try (Catalog catalog = catalog(request)) {
+            catalog.alterTable(Identifier.fromString(request.get("table").asText()), List.of(change(request)), false);
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    private static SchemaChange change(JsonNode request) throws Exception {
+        String column = request.get("column").asText();
+        switch (request.get("what").asText()) {
+            case "add":
+                return SchemaChange.addColumn(column, type(request), null, move(request, column));
+            case "drop":
+                return SchemaChange.dropColumn(column);
+            case "rename":
+                return SchemaChange.renameColumn(column, request.get("to").asText());
+            case "move":
+                return SchemaChange.updateColumnPosition(move(request, column));
+            case "type":
+                return SchemaChange.updateColumnType(column, type(request), true);
+            case "allow null":
+                return SchemaChange.updateColumnNullability(column, true);
+            default:
+                throw new IllegalArgumentException("no such change: " + request);
+        }
+    }
+
+    private static DataType type(JsonNode request) throws Exception {
+        return DataTypeJsonParser.parseDataType(TYPES.readTree(request.get("type").toString()));
+    }
+
+    private static SchemaChange.Move move(JsonNode request, String column) {
+        String ref = request.path("ref").asText();
+        switch (request.path("place").asText()) {
+            case "first":
+                return SchemaChange.Move.first(column);
+            case "last":
+                return SchemaChange.Move.last(column);
+            case "after":
+                return SchemaChange.Move.after(column, ref);
+            case "before":
+                return SchemaChange.Move.before(column, ref);
+            default:
+                return null;
+        }
     }
 
     /**

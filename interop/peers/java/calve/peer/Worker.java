@@ -7,8 +7,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.io.PrintWriter;
-import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
@@ -44,9 +42,22 @@ final class Worker {
             }
             return handler.handle(request);
         } catch (Throwable e) { // an answer too: the suite reports it and goes on
-            StringWriter trace = new StringWriter();
-            e.printStackTrace(new PrintWriter(trace));
-            return JSON.createObjectNode().put("error", trace.toString());
+            return JSON.createObjectNode().put("error", describe(e));
         }
+    }
+
+    /** What went wrong, cause by cause, and where the first cause was thrown: short enough to be shown whole. */
+    private static String describe(Throwable e) {
+        StringBuilder out = new StringBuilder();
+        Throwable root = e;
+        for (Throwable t = e; t != null; t = t.getCause()) {
+            out.append(t == e ? "" : "\ncaused by ").append(t);
+            root = t;
+        }
+        StackTraceElement[] frames = root.getStackTrace();
+        for (int i = 0; i < Math.min(frames.length, 12); i++) {
+            out.append("\n\tat ").append(frames[i]);
+        }
+        return out.toString();
     }
 }
