@@ -51,6 +51,13 @@ func makeRandom(t *testing.T, r *rand.Rand) *randomTable {
 		if r.IntN(2) == 0 {
 			spec.Options["bucket-key"] = "id"
 		}
+		switch r.IntN(5) {
+		case 0:
+			spec.Options["merge-engine"], spec.Options["ignore-delete"] = "partial-update", "true"
+		case 1:
+			spec.Options["merge-engine"], spec.Options["ignore-delete"] = "aggregation", "true"
+			spec.Options["fields.n.aggregate-function"], spec.Options["fields.f.aggregate-function"] = "sum", "max"
+		}
 	}
 	for _, o := range []string{"fields.s.stats-mode", "fields.n.stats-mode", "metadata.stats-mode"} {
 		if r.IntN(4) == 0 {
@@ -355,6 +362,64 @@ func TestWhereLosesNoRow(t *testing.T) {
 	t.Logf("%d of %d scans read less than a full scan", pruned, n)
 	if pruned < n/5 {
 		t.Errorf("only %d of %d scans read less than a full scan", pruned, n)
+	}
+}
+
+// TestWhereOnMadeRows: rows that a merge makes out of several files match although none of the files says so.
+func TestWhereOnMadeRows(t *testing.T) {
+	for engineName, cases := range map[string]map[string]int{
+		"partial-update": {"a = 5 AND b = 7": 1, "a = 5 AND b IS NULL": 0, "id = 1 AND b = 7": 1, "id = 2": 0},
+		"aggregation":    {"a = 5": 1, "b = 7": 1, "a = 5 AND b > 6": 1, "n = 12": 1, "n = 5": 0, "n < 10": 0},
+	} {
+		cols, err := schema.ParseColumns("id INT NOT NULL, a INT, b INT, n INT")
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := map[string]string{"merge-engine": engineName}
+		if engineName == "aggregation" {
+			options["fields.n.aggregate-function"] = "sum"
+		}
+		s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"id"}, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &randomTable{store: storage.NewMem(), schema: s}
+		if err := engine.Create(t.Context(), x.store, s); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range []string{`{"id":1,"a":5,"b":null,"n":5}`, `{"id":1,"a":null,"b":7,"n":7}`} {
+			x.commit(t, row)
+		}
+		for where, want := range cases {
+			if got, _ := scanWhere(t, x.store, reader.Query{Where: where}); len(got) != want {
+				t.Errorf("%s: %s: %v, want %d rows", engineName, where, got, want)
+			}
+		}
+	}
+}
+
+// commit publishes rows given as JSON.
+func (x *randomTable) commit(t *testing.T, rows ...string) {
+	t.Helper()
+	b := array.NewRecordBuilder(memory.DefaultAllocator, x.schema.Arrow())
+	for _, r := range rows {
+		if err := b.UnmarshalJSON([]byte(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := env()
+	tab, err := engine.Open(t.Context(), x.store, engine.Settings{}, engine.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Write(t.Context(), schema.Batch{Rec: b.NewRecordBatch()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.Commit(t.Context(), engine.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
