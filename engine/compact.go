@@ -180,7 +180,9 @@ func (t *Table) dropAdded(ctx context.Context, b *bucket, change lsm.Change) err
 	var errs []error
 	for _, f := range change.Added {
 		if !old[f.Name] {
-			errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), b.part.Dir+"/"+f.Name))
+			for _, n := range f.Names() {
+				errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), b.part.Dir+"/"+n))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -119,7 +119,9 @@ func (t *Table) dropMade(ctx context.Context, f *frozen, made [][]manifest.DataF
 	var errs []error
 	for i, s := range f.shares {
 		for _, m := range made[i] {
-			errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), s.bucket.part.Dir+"/"+m.Name))
+			for _, n := range m.Names() {
+				errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), s.bucket.part.Dir+"/"+n))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -321,7 +321,9 @@ func (t *Table) dropUnpublished(ctx context.Context) {
 	if !t.doubtful { // else the files may be published: they stay
 		for b := range t.unpublished {
 			for i := range b.ready {
-				names = append(names, b.part.Dir+"/"+b.ready[i].file.Name)
+				for _, n := range b.ready[i].file.Names() {
+					names = append(names, b.part.Dir+"/"+n)
+				}
 			}
 			b.ready = nil
 		}

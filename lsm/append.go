@@ -129,7 +129,7 @@ func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, e
 		for {
 			r, err := run.Next(ctx)
 			if errors.Is(err, io.EOF) {
-				return o.end()
+				return o.end(ctx)
 			}
 			if err != nil {
 				return err

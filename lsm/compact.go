@@ -119,7 +119,7 @@ func (c *compaction) flushGroup(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.out.end()
+	return c.out.end(ctx)
 }
 
 // rewrite merges one section into the output.

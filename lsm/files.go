@@ -52,8 +52,10 @@ type outputs struct {
 	name   string
 	upload storage.Upload
 	w      *datafile.Writer
-	made   []manifest.DataFile
-	names  []string // everything that may exist on storage
+	// filters are the file index of the file being written, nil if it has none.
+	filters *filters
+	made    []manifest.DataFile
+	names   []string // everything that may exist on storage
 }
 
 // write adds rows, which follow those before in file order.
@@ -69,8 +71,13 @@ func (o *outputs) write(ctx context.Context, rows datafile.Rows) error {
 	if err := o.w.Write(rows); err != nil {
 		return o.wrap("write", err)
 	}
+	if o.filters != nil {
+		if err := o.filters.add(rows); err != nil {
+			return o.wrap("write", err)
+		}
+	}
 	if o.roll > 0 && o.w.Size() >= o.roll {
-		return o.end()
+		return o.end(ctx)
 	}
 	return nil
 }
@@ -93,11 +100,14 @@ func (o *outputs) begin(ctx context.Context) error {
 	if err != nil {
 		return o.wrap("create", err)
 	}
+	if o.filters, err = newFilters(f.Schema); err != nil {
+		return o.wrap("create", err)
+	}
 	return nil
 }
 
 // end closes the file being written, if there is one.
-func (o *outputs) end() error {
+func (o *outputs) end(ctx context.Context) error {
 	if o.w == nil {
 		return nil
 	}
@@ -113,6 +123,12 @@ func (o *outputs) end() error {
 	f, err := o.files.dataFile(o.name, o.level, o.src, info)
 	if err != nil {
 		return o.wrap("describe", err)
+	}
+	if o.filters != nil {
+		if err := o.index(ctx, &f); err != nil {
+			return o.wrap("index", err)
+		}
+		o.filters = nil
 	}
 	o.made = append(o.made, f)
 	return nil

@@ -33,7 +33,7 @@ func (f Files) Flush(ctx context.Context, part Part, batches []datafile.Rows, se
 		err = f.flushAppend(ctx, o, rows, sel, firstSeq)
 	}
 	if err == nil {
-		err = o.end()
+		err = o.end(ctx)
 	}
 	if err != nil {
 		return nil, o.discard(ctx, fmt.Errorf("flush: %w", err))
@@ -220,7 +220,7 @@ func (f Files) flushAppend(ctx context.Context, o *outputs, rows *sources, sel [
 			return err
 		}
 	}
-	if err := o.end(); err != nil {
+	if err := o.end(ctx); err != nil {
 		return err
 	}
 	o.number(firstSeq)

@@ -61,6 +61,9 @@ type DataFile struct {
 	WriteCols      []string // nil: null
 }
 
+// Names gives the names of the file and of what belongs to it, such as its index.
+func (f *DataFile) Names() []string { return append([]string{f.Name}, f.ExtraFiles...) }
+
 // Entry is one line of a manifest (`ManifestEntry`).
 type Entry struct {
 	Kind         EntryKind

@@ -67,6 +67,14 @@ func makeRandom(t *testing.T, r *rand.Rand) *randomTable {
 	if r.IntN(4) == 0 {
 		spec.Options["target-file-size"] = "16 kb"
 	}
+	if r.IntN(2) == 0 {
+		spec.Options["file-index.bloom-filter.columns"] = "id,k,s,n,at,d,gone"
+		spec.Options["file-index.bloom-filter.id.items"] = "60"
+		for _, c := range []string{"k", "s", "n", "at", "d", "gone"} {
+			spec.Options["file-index.bloom-filter."+c+".items"] = "100"
+		}
+		spec.Options["file-index.in-manifest-threshold"] = []string{"100 b", "10 kb"}[r.IntN(2)]
+	}
 	if x.schema, err = schema.New(spec); err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +112,9 @@ func (x *randomTable) change(t *testing.T) {
 			s.HighestFieldID++
 			f.ID = s.HighestFieldID
 		}
+	}
+	if _, ok := s.Options["file-index.bloom-filter.columns"]; ok {
+		s.Options["file-index.bloom-filter.columns"] = "id,text,d"
 	}
 	for k, v := range s.Options {
 		if strings.HasPrefix(k, "fields.s.") {

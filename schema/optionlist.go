@@ -21,6 +21,7 @@ var optionGroups = []optionGroup{
 	// Buckets, merging, levels.
 	honours("fixed numbers of buckets for keyed tables; -1 or fixed with `bucket-key` for append tables", optBucket),
 	honours("", optBucketKey),
+	honours("of the file indexes, calve knows Bloom filters", optBloomColumns, optIndexInManifest, "file-index.read.enabled"),
 	honours("`default` and `mod`", optBucketFunc),
 	honours("`deduplicate`", optMergeEngine),
 	honours("reading: all; writing: `none`", optProducer),
@@ -134,7 +135,7 @@ var optionGroups = []optionGroup{
 	ignores("readers take it from the file itself", "file.suffix.include.compression", "manifest.compression",
 		"parquet.enable.dictionary", "file.block-size", "target-file-row-num"),
 	ignores("statistics and indexes only speed reading up; calve leaves them out or writes more", "metadata.stats-keep-first-n-columns",
-		"manifest.delete-file-drop-stats", "file-index.in-manifest-threshold", "file-index.read.enabled", "file-index.*"),
+		"manifest.delete-file-drop-stats", "file-index.*"),
 	ignores("how compaction chooses; calve chooses by the honoured options", "compaction.force-rewrite-all-files",
 		"compaction.force-up-level-0", "compaction.offpeak.start.hour", "compaction.offpeak.end.hour",
 		"compaction.offpeak-ratio", "compaction.optimization-interval", "compaction.total-size-threshold",

@@ -65,7 +65,7 @@ func TestOptionTable(t *testing.T) {
 	for _, c := range []struct{ name, line string }{
 		{"bucket", "bucket"}, {"fields.a.b.stats-mode", "fields.*.stats-mode"}, {"fields.a.aggregate-function", "fields.*.aggregate-function"},
 		{"fields.default-aggregate-function", "fields.default-aggregate-function"}, {"fields..x", ""}, {"fields.stats-mode", ""},
-		{"file-index.bloom-filter.columns", "file-index.*"}, {"parquet.page.size", "parquet.*"}, {"parquet.", ""}, {"buckets", ""},
+		{"file-index.bloom-filter.columns", "file-index.bloom-filter.columns"}, {"file-index.bsi.columns", "file-index.*"}, {"parquet.page.size", "parquet.*"}, {"parquet.", ""}, {"buckets", ""},
 	} {
 		o, ok := FindOption(c.name)
 		if ok != (c.line != "") || o.Name != c.line {

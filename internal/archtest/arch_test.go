@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"internal/indexfile":  {},
 	"internal/predicate":  {"schema"},
 	"manifest":            {"schema", "storage", "internal/binrow"},
-	"lsm":                 {"schema", "storage", "internal/binrow", "internal/datafile", "manifest"},
+	"lsm":                 {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "manifest"},
 	"export":              {"schema", "storage", "internal/binrow", "manifest"},
 	"engine":              {"schema", "storage", "internal/binrow", "internal/datafile", "manifest", "lsm"},
 	"reader":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "internal/predicate", "internal/rowjson", "manifest", "lsm"},

@@ -1,5 +1,6 @@
-// Package indexfile reads and writes what lies in a table's index files: deletion vectors, and the key hashes of tables
-// with dynamic buckets. It knows bytes only; which file belongs to what is told by the index manifest.
+// Package indexfile reads and writes what lies in a table's index files: deletion vectors, the key hashes of tables
+// with dynamic buckets, and the file indexes beside data files. It knows bytes only; which file belongs to what is told by
+// the manifests.
 package indexfile
 
 import (
