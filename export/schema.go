@@ -2,6 +2,8 @@ package export
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -11,7 +13,7 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// icebergType gives the Iceberg v2 type that reads a Paimon column's Parquet form as it is
+// icebergType gives the Iceberg v2 type that reads a primitive Paimon column's Parquet form as it is
 // (paimon-format §8.2, §17; Iceberg spec, "Parquet" and "Primitive Types").
 func icebergType(t schema.Type) (iceberg.Type, error) {
 	switch t.Root {
@@ -42,6 +44,55 @@ func icebergType(t schema.Type) (iceberg.Type, error) {
 	return nil, fmt.Errorf("%w: type %s has no Iceberg v2 form", ErrUnsupported, t)
 }
 
+// icebergNested is icebergType for every type: nested ones have the ids of their Parquet form. fieldID is that of the nearest
+// field around, depth how many collections lie between.
+func icebergNested(t schema.Type, fieldID, depth int) (iceberg.Type, error) {
+	inside := func(what string, t schema.Type) (iceberg.Type, error) {
+		out, err := icebergNested(t, fieldID, depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		return out, nil
+	}
+	up, down := schema.ElementID(fieldID, depth+1), schema.KeyID(fieldID, depth+1)
+	if t.Root >= schema.Array && (up > math.MaxInt32 || down <= 0) {
+		return nil, fmt.Errorf("%w: type %s: the ids inside of field id %d are beyond what Iceberg can hold", ErrUnsupported, t, fieldID)
+	}
+	switch t.Root {
+	case schema.Array:
+		e, err := inside("element", *t.Element)
+		if err != nil {
+			return nil, err
+		}
+		return &iceberg.ListType{ElementID: up, Element: e, ElementRequired: t.Element.NotNull}, nil
+	case schema.Map, schema.Multiset:
+		key, item := t.Key, t.Element
+		if t.Root == schema.Multiset { // a map from the element to how often it occurs
+			key, item = t.Element, &schema.Type{Root: schema.Int, NotNull: true}
+		}
+		k, err := inside("key", *key)
+		if err != nil {
+			return nil, err
+		}
+		v, err := inside("value", *item)
+		if err != nil {
+			return nil, err
+		}
+		return &iceberg.MapType{KeyID: down, KeyType: k, ValueID: up, ValueType: v, ValueRequired: item.NotNull}, nil
+	case schema.Row:
+		out := &iceberg.StructType{}
+		for _, f := range t.Fields {
+			x, err := icebergNested(f.Type, f.ID, 0)
+			if err != nil {
+				return nil, fmt.Errorf("field %q: %w", f.Name, err)
+			}
+			out.FieldList = append(out.FieldList, iceberg.NestedField{ID: f.ID, Name: f.Name, Type: x, Required: f.Type.NotNull, Doc: f.Description})
+		}
+		return out, nil
+	}
+	return icebergType(t)
+}
+
 // icebergTimestamp accepts the precisions that Paimon stores as microseconds, Iceberg v2's only unit.
 func icebergTimestamp(t schema.Type) (iceberg.Type, error) {
 	if t.Precision <= 3 {
@@ -62,7 +113,7 @@ func icebergTimestamp(t schema.Type) (iceberg.Type, error) {
 func icebergSchema(s *schema.Schema) (*iceberg.Schema, error) {
 	fields := make([]iceberg.NestedField, len(s.Fields))
 	for i, f := range s.Fields {
-		t, err := icebergType(f.Type)
+		t, err := icebergNested(f.Type, f.ID, 0)
 		if err != nil {
 			return nil, fmt.Errorf("column %q of schema %d cannot be exported: %w", f.Name, s.ID, err)
 		}
@@ -155,8 +206,28 @@ func promotable(old, now iceberg.Type) bool {
 	case iceberg.DecimalType:
 		n, ok := now.(iceberg.DecimalType)
 		return ok && n.Scale() == o.Scale() && n.Precision() >= o.Precision()
+	case *iceberg.ListType:
+		n, ok := now.(*iceberg.ListType)
+		return ok && n.ElementID == o.ElementID && promotable(o.Element, n.Element)
+	case *iceberg.MapType:
+		n, ok := now.(*iceberg.MapType)
+		return ok && n.KeyID == o.KeyID && promotable(o.KeyType, n.KeyType) && promotable(o.ValueType, n.ValueType)
+	case *iceberg.StructType:
+		n, ok := now.(*iceberg.StructType)
+		return ok && promotableFields(o.FieldList, n.FieldList)
 	}
 	return false
+}
+
+// promotableFields compares the fields that both structs have, by id. Fields that were added later must be optional.
+func promotableFields(old, now []iceberg.NestedField) bool {
+	for _, n := range now {
+		at := slices.IndexFunc(old, func(o iceberg.NestedField) bool { return o.ID == n.ID })
+		if at < 0 && n.Required || at >= 0 && !promotable(old[at].Type, n.Type) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkEvolution refuses a schema under which files of an older schema would be misread.
@@ -166,12 +237,12 @@ func checkEvolution(file, current *schema.Schema) error {
 		if !ok {
 			continue
 		}
-		old, err := icebergType(file.Fields[i].Type)
+		old, err := icebergNested(file.Fields[i].Type, f.ID, 0)
 		if err != nil {
 			return fmt.Errorf("column %q had type %s in schema %d, which exported files still use: %w",
 				f.Name, file.Fields[i].Type, file.ID, err)
 		}
-		now, err := icebergType(f.Type)
+		now, err := icebergNested(f.Type, f.ID, 0)
 		if err != nil {
 			return fmt.Errorf("column %q of schema %d: %w", f.Name, current.ID, err)
 		}
@@ -190,6 +261,7 @@ func checkEvolution(file, current *schema.Schema) error {
 func nameMapping(versions []*schema.Schema) iceberg.NameMapping {
 	owner := map[string]int{}
 	names := map[int][]string{}
+	types := map[int]schema.Type{}
 	var ids []int
 	for v := len(versions) - 1; v >= 0; v-- {
 		for _, f := range versions[v].Fields {
@@ -203,6 +275,7 @@ func nameMapping(versions []*schema.Schema) iceberg.NameMapping {
 			}
 			if v == len(versions)-1 {
 				ids = append(ids, f.ID)
+				types[f.ID] = f.Type
 			}
 		}
 	}
@@ -210,7 +283,29 @@ func nameMapping(versions []*schema.Schema) iceberg.NameMapping {
 	out := make(iceberg.NameMapping, len(ids))
 	for i, id := range ids {
 		id := id
-		out[i] = iceberg.MappedField{FieldID: &id, Names: names[id]}
+		out[i] = iceberg.MappedField{FieldID: &id, Names: names[id], Fields: mappedInside(types[id], id, 0)}
+	}
+	return out
+}
+
+// mappedInside names what is inside of a nested type, as it is now.
+func mappedInside(t schema.Type, fieldID, depth int) []iceberg.MappedField {
+	part := func(name string, id int, t schema.Type) iceberg.MappedField {
+		return iceberg.MappedField{FieldID: &id, Names: []string{name}, Fields: mappedInside(t, fieldID, depth+1)}
+	}
+	up, down := schema.ElementID(fieldID, depth+1), schema.KeyID(fieldID, depth+1)
+	switch t.Root {
+	case schema.Array:
+		return []iceberg.MappedField{part("element", up, *t.Element)}
+	case schema.Map:
+		return []iceberg.MappedField{part("key", down, *t.Key), part("value", up, *t.Element)}
+	case schema.Multiset:
+		return []iceberg.MappedField{part("key", down, *t.Element), part("value", up, schema.Type{Root: schema.Int})}
+	}
+	var out []iceberg.MappedField
+	for _, f := range t.Fields {
+		id := f.ID
+		out = append(out, iceberg.MappedField{FieldID: &id, Names: []string{f.Name}, Fields: mappedInside(f.Type, id, 0)})
 	}
 	return out
 }

@@ -30,8 +30,8 @@ type columnStats struct {
 // bounds lose rows in filtered reads, missing ones only cost speed.
 func fileStats(f *manifest.DataFile, file, current *schema.Schema) columnStats {
 	st := columnStats{values: map[int]int64{}, nulls: map[int]int64{}, lower: map[int][]byte{}, upper: map[int][]byte{}}
-	for _, c := range file.Fields {
-		if _, ok := current.FieldByID(c.ID); ok {
+	for _, c := range file.Fields { // counts are of columns that hold values: what is in nested ones is not counted
+		if _, ok := current.FieldByID(c.ID); ok && c.Type.Primitive() {
 			st.values[c.ID] = f.Rows
 		}
 	}
@@ -46,7 +46,7 @@ func fileStats(f *manifest.DataFile, file, current *schema.Schema) columnStats {
 	for n, i := range cols {
 		field := file.Fields[i]
 		at, ok := current.FieldByID(field.ID)
-		if !ok {
+		if !ok || !field.Type.Primitive() {
 			continue
 		}
 		if n < len(f.ValueStats.NullCounts) {

@@ -86,3 +86,17 @@ func (s *Schema) mustField(name string) int {
 	}
 	return i
 }
+
+// Field ids of what is inside of collections, which have none in the schema (`SpecialFields.getArrayElementFieldId` and its
+// siblings, §8.2).
+const (
+	insideIDBase = 536870911
+	insideIDStep = 1024
+)
+
+// ElementID is the Parquet and Iceberg id of the element of an ARRAY, or of the value of a MAP or MULTISET: fieldID is that
+// of the nearest field around, depth counts from 1 the collections from that field to this one.
+func ElementID(fieldID, depth int) int { return insideIDBase + fieldID*insideIDStep + depth }
+
+// KeyID is the same for the key of a MAP and the element of a MULTISET.
+func KeyID(fieldID, depth int) int { return insideIDBase - fieldID*insideIDStep - depth }

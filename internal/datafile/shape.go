@@ -6,17 +6,13 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// Names of the groups and members by which Paimon's writer stores collections (`ParquetSchemaConverter`, §8.2), and
-// the field ids of what has none in the table's schema (`SpecialFields.getArrayElementFieldId` and its siblings).
+// Names of the groups and members by which Paimon's writer stores collections (`ParquetSchemaConverter`, §8.2).
 const (
 	listGroup   = "list"
 	listElement = "element"
 	mapGroup    = "key_value"
 	mapKey      = "key"
 	mapValue    = "value"
-
-	insideIDBase = 536870911
-	insideIDStep = 1024
 )
 
 // part is a node of a column's type as it is in a file.
@@ -33,7 +29,7 @@ type part struct {
 func newPart(name string, id, fieldID int32, depth int, t schema.Type) part {
 	p := part{name: name, id: id, typ: t}
 	inside := func(name string, id int32, t schema.Type) part { return newPart(name, id, fieldID, depth+1, t) }
-	up := insideIDBase + fieldID*insideIDStep + int32(depth) + 1
+	up := int32(schema.ElementID(int(fieldID), depth+1))
 	switch t.Root {
 	case schema.Row:
 		for _, f := range t.Fields {
@@ -47,8 +43,7 @@ func newPart(name string, id, fieldID int32, depth int, t schema.Type) part {
 	case schema.Map, schema.Multiset:
 		types := partsOf(t)
 		types[0].NotNull = true // Parquet has no nullable keys
-		down := insideIDBase - fieldID*insideIDStep - int32(depth) - 1
-		p.kids = []part{inside(mapKey, down, types[0]), inside(mapValue, up, types[1])}
+		p.kids = []part{inside(mapKey, int32(schema.KeyID(int(fieldID), depth+1)), types[0]), inside(mapValue, up, types[1])}
 	}
 	return p
 }
