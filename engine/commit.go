@@ -134,7 +134,7 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
 		Kind: kind, User: t.commitUser(), Identifier: id, Entries: entries, Properties: props, Watermark: p.Watermark,
-		Check: t.checkEpoch,
+		Check: t.checkEpoch, Lost: func() { t.metrics.races.Add(1) },
 	})
 	if err != nil {
 		return nil, t.commitFailed(kind, err)
@@ -165,90 +165,6 @@ func (t *Table) commitFailed(kind manifest.CommitKind, err error) error {
 	return fmt.Errorf("committing %s to %s: %w", kind, t.store.URL(""), err)
 }
 
-// checkEpoch refuses to commit on top of a snapshot that a newer epoch of the job has written. Own snapshots up to
-// t.known are known to be ours; only foreign ones after it are looked at. commitMu is held.
-func (t *Table) checkEpoch(ctx context.Context, base *manifest.Snapshot) error {
-	if t.epoch == 0 || base == nil {
-		return nil
-	}
-	for id := base.ID; id > t.known; id-- {
-		s := base
-		if id != base.ID {
-			var err error
-			if s, err = t.meta.Snapshot(ctx, id); err != nil {
-				return fmt.Errorf("looking for a newer epoch: %w", err)
-			}
-		}
-		if s.CommitUser != t.user {
-			continue
-		}
-		e, err := epochOf(s)
-		if err != nil {
-			return err
-		}
-		if e > t.epoch {
-			return fmt.Errorf("%w: job %q is at epoch %d since snapshot %d, this process is epoch %d; stop it, or stop the other one and restart", ErrFenced, t.set.Job, e, s.ID, t.epoch)
-		}
-	}
-	return nil
-}
-
-func epochOf(s *manifest.Snapshot) (int64, error) {
-	v, ok := s.Properties[PropEpoch]
-	if !ok {
-		return 0, nil
-	}
-	e, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("snapshot %d: property %s is %q, not a number", s.ID, PropEpoch, v)
-	}
-	return e, nil
-}
-
-// catchUp applies the snapshots between the last known one and snap, then our own entries of snap. commitMu is held.
-func (t *Table) catchUp(ctx context.Context, snap *manifest.Snapshot, own []manifest.Entry) error {
-	for id := t.known + 1; id < snap.ID; id++ {
-		if err := t.applyForeign(ctx, id); err != nil {
-			return err
-		}
-	}
-	if err := t.apply(own); err != nil {
-		return err
-	}
-	t.setKnown(snap.ID)
-	return nil
-}
-
-func (t *Table) applyForeign(ctx context.Context, id int64) error {
-	s, err := t.meta.Snapshot(ctx, id)
-	if err != nil {
-		return err
-	}
-	entries, err := t.meta.Delta(ctx, s)
-	if err != nil {
-		return err
-	}
-	if err := t.apply(entries); err != nil {
-		return fmt.Errorf("snapshot %d of user %q: %w", id, s.CommitUser, err)
-	}
-	t.setKnown(id)
-	return nil
-}
-
-// refresh applies foreign snapshots up to the latest one. commitMu is held.
-func (t *Table) refresh(ctx context.Context) error {
-	latest, err := latestOrNil(ctx, t.meta)
-	if err != nil || latest == nil {
-		return err
-	}
-	for id := t.known + 1; id <= latest.ID; id++ {
-		if err := t.applyForeign(ctx, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // apply brings the buckets up to date with manifest entries.
 func (t *Table) apply(entries []manifest.Entry) error {
 	t.mu.Lock()
@@ -274,6 +190,7 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		if err := b.levels.Apply(changes[b].change()); err != nil {
 			return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
 		}
+		t.enqueueLocked(b) // whoever wrote the files
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,9 @@ func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
 		return nil
 	}
 	change, err := t.files.Compact(ctx, b.part, job)
+	if errors.Is(err, storage.ErrNotFound) {
+		return t.inputGone(ctx, b, job, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,6 +121,30 @@ func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
 	}
 	t.report(snap, b, job, change, t.env.Now().Sub(start))
 	return nil
+}
+
+// inputGone tells the compaction of another writer, whose snapshot has taken inputs away and whose expiry has deleted
+// them, from a file that is missing although the table names it.
+func (t *Table) inputGone(ctx context.Context, b *bucket, job lsm.Job, missing error) error {
+	t.commitMu.Lock()
+	err := t.refresh(ctx)
+	t.commitMu.Unlock()
+	if err != nil {
+		return errors.Join(missing, err)
+	}
+	t.mu.Lock()
+	live := map[string]bool{}
+	for _, f := range b.levels.Files() {
+		live[f.Name] = true
+	}
+	t.mu.Unlock()
+	for i := range job.Files {
+		if !live[job.Files[i].Name] {
+			t.metrics.conflicts.Add(1)
+			return fmt.Errorf("%w: file %s of a compaction was compacted by another writer: %w", manifest.ErrConflict, job.Files[i].Name, missing)
+		}
+	}
+	return missing
 }
 
 // closingGrace is how long a publication that has begun may go on after Close.
@@ -260,6 +288,11 @@ func (t *Table) compactBucket(ctx context.Context, b *bucket, pick picker) error
 		t.mu.Unlock()
 		if errors.Is(err, manifest.ErrConflict) && conflicts < 10 {
 			conflicts++
+			select { // the other one may be at it still
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-t.env.After(min(time.Second, 10*time.Millisecond<<conflicts)):
+			}
 			continue
 		}
 		if err != nil || !more {

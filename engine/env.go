@@ -56,6 +56,9 @@ type Settings struct {
 	Compaction int
 	// ExpireEvery is the time between two expiries of old snapshots; 0: never by this process.
 	ExpireEvery time.Duration
+	// FollowEvery is the time between two looks for snapshots of other writers while this process commits nothing; what
+	// they wrote is then compacted here. 0: only commits and compactions look.
+	FollowEvery time.Duration
 	// Events are called on what happens; nil functions are skipped.
 	Events Events
 }

@@ -53,6 +53,7 @@ func (t *Table) claim(ctx context.Context) error {
 				return err
 			}
 			t.forgetEpoch(ctx, t.epoch-1)
+			t.claimed = true
 			return nil
 		}
 		if !errors.Is(err, errMoved) {
@@ -199,12 +200,9 @@ func (t *Table) forgetEpoch(ctx context.Context, epoch int64) {
 	}
 }
 
-// keepProgress publishes the job's progress again when so many snapshots of others have followed that an expiry may
-// take the newest one of the job.
+// keepProgress looks for snapshots of others, and publishes the job's progress again when so many have followed that an
+// expiry may take the newest one of the job.
 func (t *Table) keepProgress(ctx context.Context) error {
-	if t.epoch == 0 {
-		return nil
-	}
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	if err := t.usable(); err != nil {
@@ -213,7 +211,7 @@ func (t *Table) keepProgress(ctx context.Context) error {
 	if err := t.refresh(ctx); err != nil {
 		return err
 	}
-	if t.known-t.last < int64(manifest.RetentionOf(t.opts).Min) {
+	if t.epoch == 0 || t.known-t.last < int64(manifest.RetentionOf(t.opts).Min) {
 		return nil
 	}
 	_, err := t.publish(ctx, manifest.Append, nil, t.progress)

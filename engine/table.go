@@ -34,8 +34,9 @@ type Table struct {
 	policy lsm.Policy
 	kinds  *rowKinds
 
-	user  string // commit user
-	epoch int64  // 0: no job
+	user    string // commit user
+	epoch   int64  // 0: no job
+	claimed bool   // the epoch is ours: a newer one in the table ends us; set before the table is shared
 
 	commitMu   sync.Mutex
 	known      int64 // newest snapshot whose effect is in the buckets; commitMu
@@ -140,8 +141,14 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	if t.router, err = newRouter(s, opts); err != nil {
 		return nil, err
 	}
-	if err := t.load(ctx); err != nil {
+	snap, err := latestOrNil(ctx, meta)
+	if err != nil {
 		return nil, err
+	}
+	if snap != nil {
+		if err := t.load(ctx, snap); err != nil {
+			return nil, err
+		}
 	}
 	if err := t.claim(ctx); err != nil {
 		return nil, err
@@ -151,12 +158,9 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	return t, nil
 }
 
-// load reads the live files of the latest snapshot into the buckets. The caller owns the table alone or holds commitMu.
-func (t *Table) load(ctx context.Context) error {
-	snap, err := latestOrNil(ctx, t.meta)
-	if err != nil || snap == nil {
-		return err
-	}
+// load makes the buckets show the live files of a snapshot, whatever they showed before. What is written and not yet
+// published stays. The caller owns the table alone or holds commitMu.
+func (t *Table) load(ctx context.Context, snap *manifest.Snapshot) error {
 	entries, err := t.meta.Live(ctx, snap, nil)
 	if err != nil {
 		return err
@@ -173,15 +177,16 @@ func (t *Table) load(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buckets = map[bucketKey]*bucket{}
-	for k, files := range byBucket {
-		b, err := t.bucketLocked([]byte(k.partition), k.bucket)
-		if err != nil {
+	for k := range byBucket {
+		if _, err := t.bucketLocked([]byte(k.partition), k.bucket); err != nil {
 			return err
 		}
-		if err := t.resetLocked(b, files); err != nil {
+	}
+	for k, b := range t.buckets {
+		if err := t.resetLocked(b, byBucket[k]); err != nil {
 			return err
 		}
+		t.enqueueLocked(b)
 	}
 	t.setKnown(snap.ID)
 	return nil
@@ -354,6 +359,9 @@ func (t *Table) start() {
 	if t.set.ExpireEvery > 0 && !t.opts.WriteOnly {
 		t.goFunc(t.expireLoop)
 	}
+	if t.set.FollowEvery > 0 {
+		t.goFunc(t.followLoop)
+	}
 }
 
 func (t *Table) goFunc(f func(context.Context)) {
@@ -424,7 +432,8 @@ type Metrics struct {
 	Commits, Compactions, CompactFailed int64
 	CompactRowsIn, CompactBytesIn       int64
 	CompactBytesOut                     int64
-	Conflicts                           int64
+	Conflicts                           int64 // compactions dropped because their inputs were gone
+	Races                               int64 // times that another writer took the snapshot number, and the commit was tried again
 	Snapshot                            int64 // newest known
 	BufferedRows, BufferedBytes         int64
 	Files, Bytes                        []int64 // per level
@@ -435,7 +444,7 @@ type Metrics struct {
 type metrics struct {
 	rowsWritten, rowsCommitted, commits, compactions, compactFailed atomic.Int64
 	compactRowsIn, compactBytesIn, compactBytesOut, conflicts       atomic.Int64
-	lastCommit, snapshot                                            atomic.Int64
+	races, lastCommit, snapshot                                     atomic.Int64
 }
 
 // Metrics returns a snapshot of the table's figures.
@@ -444,7 +453,7 @@ func (t *Table) Metrics() Metrics {
 	out := Metrics{
 		RowsWritten: m.rowsWritten.Load(), RowsCommitted: m.rowsCommitted.Load(), Commits: m.commits.Load(),
 		Compactions: m.compactions.Load(), CompactFailed: m.compactFailed.Load(), CompactRowsIn: m.compactRowsIn.Load(),
-		CompactBytesIn: m.compactBytesIn.Load(), CompactBytesOut: m.compactBytesOut.Load(), Conflicts: m.conflicts.Load(),
+		CompactBytesIn: m.compactBytesIn.Load(), CompactBytesOut: m.compactBytesOut.Load(), Conflicts: m.conflicts.Load(), Races: m.races.Load(),
 		LastCommit: time.Duration(m.lastCommit.Load()), Snapshot: m.snapshot.Load(),
 	}
 	t.mu.Lock()
@@ -473,5 +482,6 @@ func (m Metrics) Plus(o Metrics) Metrics {
 	o.CompactBytesIn += m.CompactBytesIn
 	o.CompactBytesOut += m.CompactBytesOut
 	o.Conflicts += m.Conflicts
+	o.Races += m.Races
 	return o
 }

@@ -31,6 +31,9 @@ type Commit struct {
 	// Check is the caller's own rule, asked about each snapshot that the commit is about to build on (nil: the table
 	// is empty). An error ends the commit and is returned.
 	Check func(ctx context.Context, latest *Snapshot) error
+	// Lost is called each time that another writer has taken the number of the snapshot; the commit is then tried again
+	// on top of what the other has published. It may be nil.
+	Lost func()
 }
 
 const (
@@ -108,6 +111,9 @@ func (t *Table) run(ctx context.Context, p *pending) (*Snapshot, error) {
 		} else {
 			failures = 0
 			failWait.Reset()
+			if p.commit.Lost != nil {
+				p.commit.Lost()
+			}
 		}
 		if err := t.pause(ctx, wait.NextBackOff()); err != nil {
 			return nil, p.outcome(err)
@@ -179,6 +185,10 @@ func (t *Table) attempt(ctx context.Context, p *pending) (*Snapshot, error) {
 		return s, err
 	}
 	change, err := t.judge(ctx, p)
+	if errors.Is(err, ErrConflict) && !p.again {
+		p.again = true // the head may be old, and the change made for what others have published since
+		return t.attempt(ctx, p)
+	}
 	if err != nil {
 		return nil, err
 	}

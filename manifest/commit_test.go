@@ -321,6 +321,27 @@ func TestForeignCommits(t *testing.T) {
 	}
 }
 
+// TestRemovesForeignFiles removes a file that another Table has just added: that the own head is older than the file is
+// no conflict. Lost races are told.
+func TestRemovesForeignFiles(t *testing.T) {
+	store := storage.NewMem()
+	mine := newKeyed(t, store, nil)
+	theirs := Open(store, testEnv(2))
+	a, b := file(t, "a", "x", 0, 0, 1, 10), file(t, "b", "x", 0, 0, 5, 15)
+	commit(t, mine, Commit{Identifier: 1, Entries: []Entry{a}})
+	commit(t, theirs, Commit{User: "them", Entries: []Entry{b}})
+	s := commit(t, mine, Commit{Identifier: 2, Kind: Compact, Entries: []Entry{gone(a), gone(b), file(t, "c", "x", 0, 2, 1, 15)}})
+	if got := strings.Join(liveNames(t, mine, s), " "); got != "c@2" || s.ID != 3 {
+		t.Fatal(s.ID, got)
+	}
+	commit(t, theirs, Commit{User: "them", Identifier: 1, Entries: []Entry{file(t, "d", "x", 0, 0, 1, 1)}})
+	lost := 0
+	commit(t, mine, Commit{Identifier: 3, Entries: []Entry{file(t, "e", "x", 0, 0, 1, 1)}, Lost: func() { lost++ }})
+	if lost != 1 {
+		t.Fatalf("%d lost races were told", lost)
+	}
+}
+
 // namedBySnapshots gives all metadata files that snapshots name.
 func namedBySnapshots(t testing.TB, tab *Table) map[string]bool {
 	t.Helper()

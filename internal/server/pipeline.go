@@ -124,6 +124,9 @@ func needsPerson(err error) bool {
 	return false
 }
 
+// followEvery is how soon an idle pipeline sees what other engines write into its table, to compact it.
+const followEvery = 2 * time.Second
+
 // errSetup marks mistakes in the pipeline's configuration that only its table can tell.
 var errSetup = errors.New("pipeline setup")
 
@@ -135,7 +138,7 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	}
 	tab, err := engine.Open(ctx, p.store, engine.Settings{
 		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers,
-		ExpireEvery: time.Duration(p.cfg.ExpireEvery),
+		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
 		Events: engine.Events{
 			Compacted: func(c engine.CompactInfo) {
 				p.log.Info("compacted", "snapshot", c.Snapshot, "bucket", c.Bucket, "level", c.Output, "files_in", c.FilesIn, "files_out", c.FilesOut, "moved", c.Moved, "rows_in", c.RowsIn, "took", c.Took)

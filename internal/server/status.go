@@ -43,6 +43,7 @@ type PipelineStatus struct {
 	Compactions      int64     `json:"compactions"`
 	CompactionFailed int64     `json:"compactionsFailed"`
 	Conflicts        int64     `json:"conflicts"`
+	CommitRaces      int64     `json:"commitRaces"`
 	IcebergSnapshot  int64     `json:"icebergSnapshot"`
 	IcebergRows      int64     `json:"icebergRows"`
 	IcebergFiles     int       `json:"icebergFiles"`
@@ -75,7 +76,8 @@ func (p *pipeline) status() PipelineStatus {
 		st.Snapshot = max(st.Snapshot, m.Snapshot)
 		st.metrics = t.Before.Plus(m)
 	}
-	st.Compactions, st.CompactionFailed, st.Conflicts = st.metrics.Compactions, st.metrics.CompactFailed, st.metrics.Conflicts
+	st.Compactions, st.CompactionFailed = st.metrics.Compactions, st.metrics.CompactFailed
+	st.Conflicts, st.CommitRaces = st.metrics.Conflicts, st.metrics.Races
 	return st
 }
 
