@@ -40,21 +40,27 @@ func decodeEntries(name string, data []byte, count int64) (entries []Entry, loss
 	defer recoverCorrupt(name, &err)
 	var s fileSchema
 	entries = make([]Entry, 0, min(max(0, count), maxReserve, int64(len(data))/16))
+	var fast entryDecoder
 	err = decodeContainer(name, data, func(text string) error {
 		if text == entrySchemaText {
-			s = fileSchema{avro: entrySchema}
+			s, fast.on = fileSchema{avro: entrySchema}, true
 			return nil
 		}
 		s, err = foreignSchemas.get(text, checkEntrySchema)
 		return err
 	}, func(block []byte) ([]byte, error) {
-		var w wireEntry
-		rest, err := s.avro.Decode(block, &w, avro.SkipUnknown(), avro.AliasInput())
+		w, rest, err := &fast.w, []byte(nil), error(nil)
+		if fast.on {
+			rest, err = fast.entry(block)
+		} else {
+			w = new(wireEntry)
+			rest, err = s.avro.Decode(block, w, avro.SkipUnknown(), avro.AliasInput())
+		}
 		if err != nil {
 			return nil, err
 		}
 		lossy = lossy || w.File.WriteColsSeq != nil
-		e, err := entryFromWire(&w)
+		e, err := entryFromWire(w)
 		if err != nil {
 			return nil, err
 		}
@@ -176,6 +182,17 @@ func entryToWire(w *wireEntryOut, e *Entry) error {
 	return nil
 }
 
+// Sources that entries share: most files have one of them.
+var sharedSources = [...]FileSource{FromAppend, FromCompact}
+
+func sourceOf(v int32) *FileSource {
+	if v == int32(FromAppend) || v == int32(FromCompact) {
+		return &sharedSources[v]
+	}
+	s := FileSource(v)
+	return &s
+}
+
 // entryFromWire checks a decoded record and gives it as an Entry.
 func entryFromWire(w *wireEntry) (Entry, error) {
 	f := &w.File
@@ -211,8 +228,7 @@ func entryFromWire(w *wireEntry) (Entry, error) {
 		e.File.EmbeddedIndex = *f.EmbeddedIndex
 	}
 	if f.Source != nil {
-		s := FileSource(*f.Source)
-		e.File.Source = &s
+		e.File.Source = sourceOf(*f.Source)
 	}
 	if f.ValueStatsCols != nil {
 		e.File.ValueStatsCols = *f.ValueStatsCols
