@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
-.PHONY: all build demo test lint interop bench clean help
+.PHONY: all build demo test lint interop bench bench-peer clean help
 
 all: build
 
@@ -33,6 +33,9 @@ interop: build ## let the real peers judge: Paimon, pypaimon, Trino, DuckDB, PyI
 
 bench: ## run the microbenchmarks and write bench/results and bench/README.md
 	go run ./bench
+
+bench-peer: ## measure beside Paimon Java (its jars come with make interop; needs a JDK) and write bench/results
+	go run ./bench/peer
 
 clean: ## remove what was built
 	rm -rf bin dist
