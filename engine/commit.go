@@ -144,6 +144,7 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	if err := t.catchUp(ctx, snap, entries); err != nil {
 		t.fail(err) // published, but the handle is of no more use
 	}
+	t.noteSchema(ctx, snap.SchemaID)
 	t.watch.publish(snap.ID)
 	return snap, nil
 }

@@ -28,10 +28,11 @@ func (c *changeOf) change() lsm.Change { return lsm.Change{Removed: c.removed, A
 
 // enqueueLocked asks for a compaction of the bucket, if its shape calls for one; mu is held.
 func (t *Table) enqueueLocked(b *bucket) {
-	if t.set.Compaction == 0 || t.opts.WriteOnly || b.busy || t.closed || t.poison != nil {
+	f := t.form.Load()
+	if t.set.Compaction == 0 || f.opts.WriteOnly || b.busy || t.closed || t.poison != nil {
 		return
 	}
-	if _, ok := lsm.Pick(b.levels, t.policy); !ok {
+	if _, ok := lsm.Pick(b.levels, f.policy); !ok {
 		return
 	}
 	b.busy = true
@@ -103,12 +104,16 @@ type picker func(*lsm.Levels, lsm.Policy) (lsm.Job, bool)
 func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
 	start := t.env.Now()
 	t.mu.Lock()
-	job, ok := pick(b.levels, t.policy)
+	job, ok := pick(b.levels, t.form.Load().policy)
 	t.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	change, err := t.files.Compact(ctx, b.part, job)
+	f, err := t.formFor(ctx, job.Files)
+	if err != nil {
+		return err
+	}
+	change, err := f.files.Compact(ctx, b.part, job)
 	if errors.Is(err, storage.ErrNotFound) {
 		return t.inputGone(ctx, b, job, err)
 	}
@@ -276,7 +281,7 @@ func (t *Table) compactBucket(ctx context.Context, b *bucket, pick picker) error
 			return err
 		}
 		t.mu.Lock()
-		_, more := pick(b.levels, t.policy)
+		_, more := pick(b.levels, t.form.Load().policy)
 		t.mu.Unlock()
 		var err error
 		if more {
@@ -341,9 +346,12 @@ func (t *Table) expireLoop(ctx context.Context) {
 }
 
 func (t *Table) expire(ctx context.Context) error {
+	if t.form.Load().opts.WriteOnly {
+		return nil
+	}
 	if err := t.keepProgress(ctx); err != nil {
 		return err
 	}
-	_, err := t.meta.Expire(ctx, manifest.RetentionOf(t.opts), t.env.Now())
+	_, err := t.meta.Expire(ctx, manifest.RetentionOf(t.form.Load().opts), t.env.Now())
 	return err
 }

@@ -13,7 +13,10 @@ import (
 // flushActive starts to flush the active buffer in the background, so that writing goes on meanwhile. It blocks while
 // two flushes are in flight. A failed flush poisons the table: its rows are in no snapshot, and the caller has to go
 // back to its last committed progress.
-func (t *Table) flushActive(ctx context.Context) error {
+func (t *Table) flushActive(ctx context.Context) error { return t.flushThen(ctx, nil) }
+
+// flushThen does, under mu, something after the active buffer was taken away and before rows come into the next one.
+func (t *Table) flushThen(ctx context.Context, then func() error) error {
 	select {
 	case t.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -28,16 +31,20 @@ func (t *Table) flushActive(ctx context.Context) error {
 		return err
 	}
 	f := t.freezeLocked()
+	var err error
+	if then != nil {
+		err = then()
+	}
 	t.mu.Unlock()
 	if f == nil {
 		<-t.slots
-		return nil
+		return err
 	}
 	go func() {
 		defer func() { <-t.slots }()
 		t.flush(t.ctx, f)
 	}()
-	return nil
+	return err
 }
 
 // flush writes the level-0 files of a frozen buffer and notes them as ready for publication. If it fails it poisons the
@@ -95,7 +102,7 @@ func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFi
 	if err != nil {
 		return nil, err
 	}
-	files := t.files
+	files := f.form.files
 	workers := min(t.set.Parallel, len(f.shares))
 	files.Parallel = max(1, t.set.Parallel/workers)
 	made := make([][]manifest.DataFile, len(f.shares))

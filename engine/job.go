@@ -211,7 +211,7 @@ func (t *Table) keepProgress(ctx context.Context) error {
 	if err := t.refresh(ctx); err != nil {
 		return err
 	}
-	if t.epoch == 0 || t.known-t.last < int64(manifest.RetentionOf(t.opts).Min) {
+	if t.epoch == 0 || t.known-t.last < int64(manifest.RetentionOf(t.form.Load().opts).Min) {
 		return nil
 	}
 	_, err := t.publish(ctx, manifest.Append, nil, t.progress)

@@ -23,16 +23,12 @@ import (
 // Locks, in the order they are taken: commitMu (held over a publication: one committer per table), then mu
 // (held shortly, never over I/O).
 type Table struct {
-	store  storage.Store
-	meta   *manifest.Table
-	schema *schema.Schema
-	opts   schema.Options
-	set    Settings
-	env    Env
-	files  lsm.Files
-	keys   *lsm.Keys // nil for tables without primary key
-	policy lsm.Policy
-	kinds  *rowKinds
+	store storage.Store
+	meta  *manifest.Table
+	set   Settings
+	env   Env
+	form  atomic.Pointer[form]          // stored under mu
+	newer atomic.Pointer[schema.Schema] // newest schema seen
 
 	user    string // commit user
 	epoch   int64  // 0: no job
@@ -60,7 +56,6 @@ type Table struct {
 
 	slots   chan struct{} // one for each flush that may be in flight
 	queued  chan struct{} // wakes a compaction worker
-	router  *router
 	watch   watchers
 	metrics metrics
 
@@ -113,34 +108,17 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	if err != nil {
 		return nil, err
 	}
-	if err := s.CheckWritable(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", store.URL(""), ErrUnsupported, err)
-	}
-	opts, err := s.ParseOptions()
-	if err != nil {
-		return nil, err
-	}
 	t := &Table{
-		store: store, meta: meta, schema: s, opts: opts, set: set, env: env, policy: lsm.PolicyOf(opts, s.Keyed()),
+		store: store, meta: meta, set: set, env: env,
 		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{}, unpublished: map[*bucket]struct{}{},
 		inflight: map[int64]int{}, slots: make(chan struct{}, 2), queued: make(chan struct{}, max(1, set.Compaction)),
 	}
 	t.settled = sync.NewCond(&t.mu)
-	t.files = lsm.Files{
-		Store: store, Schema: s, Options: opts, Now: env.Now, Parallel: set.Parallel,
-		NewName:    func() string { return opts.DataFilePrefix + env.NewID() + "-0.parquet" },
-		OpenSchema: meta.Schema,
-	}
-	if s.Keyed() {
-		t.keys = lsm.NewKeys(s)
-	}
-	t.kinds = newRowKinds(s, opts)
-	if opts.Merge.ExpireTime > 0 {
-		t.policy.Expired = t.files.Expired
-	}
-	if t.router, err = newRouter(s, opts); err != nil {
+	f, err := t.newForm(s)
+	if err != nil {
 		return nil, err
 	}
+	t.form.Store(f)
 	snap, err := latestOrNil(ctx, meta)
 	if err != nil {
 		return nil, err
@@ -165,14 +143,14 @@ func (t *Table) load(ctx context.Context, snap *manifest.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	byBucket := map[bucketKey][]manifest.DataFile{}
+	byBucket, buckets := map[bucketKey][]manifest.DataFile{}, t.form.Load().opts.Bucket
 	for i := range entries {
 		e := &entries[i]
 		k := bucketKey{string(e.Partition), e.Bucket}
 		byBucket[k] = append(byBucket[k], e.File)
-		if e.TotalBuckets != t.opts.Bucket {
+		if e.TotalBuckets != buckets {
 			return fmt.Errorf("table %s: bucket %d was written with %d buckets, the table option \"bucket\" now says %d: rescale the partition (rewrite it with INSERT OVERWRITE) before writing to it",
-				t.store.URL(""), e.Bucket, e.TotalBuckets, t.opts.Bucket)
+				t.store.URL(""), e.Bucket, e.TotalBuckets, buckets)
 		}
 	}
 	t.mu.Lock()
@@ -202,8 +180,9 @@ func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
 	for i := range files {
 		b.nextSeq = max(b.nextSeq, files[i].MaxSeq+1)
 	}
+	f := t.form.Load()
 	var err error
-	b.levels, err = lsm.NewLevels(t.keys, t.policy.NumLevels, files)
+	b.levels, err = lsm.NewLevels(f.keys, f.policy.NumLevels, files)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
 	}
@@ -216,20 +195,21 @@ func (t *Table) bucketLocked(part []byte, number int) (*bucket, error) {
 	if b := t.buckets[k]; b != nil {
 		return b, nil
 	}
+	f := t.form.Load()
 	p := t.parts[string(part)]
 	if p == nil {
-		vals, err := binrow.Decode(part, t.schema.Types(t.schema.PartitionColumns()))
+		vals, err := binrow.Decode(part, f.schema.Types(f.schema.PartitionColumns()))
 		if err != nil {
 			return nil, fmt.Errorf("partition of %s: %w", t.store.URL(""), err)
 		}
 		p = &partition{bytes: []byte(k.partition), values: vals}
 		t.parts[k.partition] = p
 	}
-	dir, err := manifest.DataDir(t.schema, t.opts, p.bytes, number)
+	dir, err := manifest.DataDir(f.schema, f.opts, p.bytes, number)
 	if err != nil {
 		return nil, err
 	}
-	b := &bucket{part: lsm.Part{Partition: p.bytes, Values: p.values, Bucket: number, TotalBuckets: t.opts.Bucket, Dir: dir}}
+	b := &bucket{part: lsm.Part{Partition: p.bytes, Values: p.values, Bucket: number, TotalBuckets: f.opts.Bucket, Dir: dir}}
 	if err := t.resetLocked(b, nil); err != nil {
 		return nil, err
 	}
@@ -237,8 +217,8 @@ func (t *Table) bucketLocked(part []byte, number int) (*bucket, error) {
 	return b, nil
 }
 
-// Schema is the schema that rows must have.
-func (t *Table) Schema() *schema.Schema { return t.schema }
+// Schema is the schema that rows must have. It changes by Follow only.
+func (t *Table) Schema() *schema.Schema { return t.form.Load().schema }
 
 // Meta gives read access to the table's metadata.
 func (t *Table) Meta() *manifest.Table { return t.meta }
@@ -344,19 +324,15 @@ func (t *Table) dropUnpublished(ctx context.Context) {
 
 // start runs the background goroutines; each ends when t.ctx does.
 func (t *Table) start() {
-	if !t.opts.WriteOnly {
-		for range t.set.Compaction {
-			t.goFunc(t.compactionLoop)
-		}
-		if t.set.Compaction > 0 {
-			t.mu.Lock()
-			for _, b := range t.buckets {
-				t.enqueueLocked(b)
-			}
-			t.mu.Unlock()
-		}
+	for range t.set.Compaction {
+		t.goFunc(t.compactionLoop)
 	}
-	if t.set.ExpireEvery > 0 && !t.opts.WriteOnly {
+	t.mu.Lock()
+	for _, b := range t.buckets {
+		t.enqueueLocked(b)
+	}
+	t.mu.Unlock()
+	if t.set.ExpireEvery > 0 {
 		t.goFunc(t.expireLoop)
 	}
 	if t.set.FollowEvery > 0 {

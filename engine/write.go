@@ -35,10 +35,11 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 	if b.Len() == 0 {
 		return t.usable()
 	}
-	if err := t.checkRows(b); err != nil {
+	f := t.form.Load()
+	if err := t.checkRows(f, b); err != nil {
 		return err
 	}
-	b, err := t.kinds.apply(b)
+	b, err := f.kinds.apply(b)
 	if err != nil {
 		return err
 	}
@@ -52,6 +53,10 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 			t.mu.Unlock()
 			return err
 		}
+		if t.form.Load() != f {
+			t.mu.Unlock()
+			return fmt.Errorf("%w: the schema of %s changed to %d while they were written", ErrRows, t.store.URL(""), t.Schema().ID)
+		}
 		if a := t.active; a.rows == 0 || a.rows+b.Len() <= maxBufferRows && a.bytes+size <= maxBufferBytes {
 			break
 		}
@@ -61,7 +66,7 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 		}
 		t.mu.Lock()
 	}
-	err = t.router.route(t, b)
+	err = f.router.route(t, b)
 	full := false
 	if err == nil {
 		t.active.batches = append(t.active.batches, b)
@@ -81,8 +86,8 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 }
 
 // checkRows refuses rows that no reader could make sense of.
-func (t *Table) checkRows(b schema.Batch) error {
-	fields := t.schema.Fields
+func (t *Table) checkRows(f *form, b schema.Batch) error {
+	fields := f.schema.Fields
 	if int(b.Rec.NumCols()) != len(fields) {
 		return fmt.Errorf("%w: %d columns, the table %s has %d", ErrRows, b.Rec.NumCols(), t.store.URL(""), len(fields))
 	}
@@ -91,14 +96,14 @@ func (t *Table) checkRows(b schema.Batch) error {
 	}
 	for i := range fields {
 		c := b.Rec.Column(i)
-		if want := t.router.arrow.Field(i).Type; !arrow.TypeEqual(c.DataType(), want) {
+		if want := f.router.arrow.Field(i).Type; !arrow.TypeEqual(c.DataType(), want) {
 			return fmt.Errorf("%w: column %q is %s, the table needs %s", ErrRows, fields[i].Name, c.DataType(), want)
 		}
 		if fields[i].Type.NotNull && c.NullN() > 0 {
 			return fmt.Errorf("%w: column %q is NOT NULL and has %d nulls", ErrRows, fields[i].Name, c.NullN())
 		}
 	}
-	if t.keys == nil {
+	if f.keys == nil {
 		for i, k := range b.Kinds {
 			if k != schema.Insert {
 				return fmt.Errorf("%w: row %d is %s; a table without primary key takes inserts only", ErrRows, i, k)
@@ -259,6 +264,7 @@ func (a *buffer) touch(b *bucket) {
 
 // frozen is a buffer that takes no more rows, with each bucket's share and its first sequence number.
 type frozen struct {
+	form       *form // of its rows
 	generation int64
 	batches    []schema.Batch
 	rows       int
@@ -278,11 +284,11 @@ func (t *Table) freezeLocked() *frozen {
 	if a.rows == 0 {
 		return nil
 	}
-	f := &frozen{generation: t.generation, batches: a.batches, rows: a.rows}
+	f := &frozen{form: t.form.Load(), generation: t.generation, batches: a.batches, rows: a.rows}
 	t.inflight[f.generation]++
 	for _, b := range a.touched {
 		n := int64(len(b.sel))
-		if t.router.buckets == 0 && t.router.partEnc == nil {
+		if r := f.form.router; r.buckets == 0 && r.partEnc == nil {
 			n = int64(a.rows)
 		}
 		f.shares = append(f.shares, share{bucket: b, sel: b.sel, firstSeq: b.nextSeq})

@@ -103,6 +103,12 @@ func (f *fakeTable) Commit(ctx context.Context, p Progress) (*manifest.Snapshot,
 	return &manifest.Snapshot{ID: f.commits}, err
 }
 
+func (f *fakeTable) NewSchema() *schema.Schema { return nil }
+
+func (f *fakeTable) LookForSchema(context.Context) (*schema.Schema, error) { return nil, nil }
+
+func (f *fakeTable) Follow(context.Context, *schema.Schema) error { return nil }
+
 func (f *fakeTable) LastProgress(context.Context) (Progress, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -156,13 +156,14 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 	if events.Started != nil {
 		events.Started(pos.offsets())
 	}
-	src, err := newKafkaSource(c, opts, dec, pos)
+	follow := newFollower(table, cfg.Decode, env, cfg.Limits)
+	src, err := newKafkaSource(c, opts, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, pos)
 	if err != nil {
 		return err
 	}
 	defer src.client.Close()
 	return pump(ctx, src.run, &committer{
-		table: table, dead: dead, env: env, events: events, limits: cfg.Limits,
+		table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits,
 		progress:  func() Progress { return Progress{Properties: src.done.properties()} },
 		positions: src.done.offsets,
 		// A pipeline that begins at the end of the log has a position to keep before it has rows.

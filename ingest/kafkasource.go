@@ -36,8 +36,8 @@ type mark struct {
 }
 
 // newKafkaSource makes the client that reads from the position.
-func newKafkaSource(c *cluster, opts []kgo.Opt, dec Decoder, pos position) (*kafkaSource, error) {
-	s := &kafkaSource{c: c, batch: batcher{dec: dec}, read: pos, done: pos,
+func newKafkaSource(c *cluster, opts []kgo.Opt, batch batcher, pos position) (*kafkaSource, error) {
+	s := &kafkaSource{c: c, batch: batch, read: pos, done: pos,
 		moved: map[int32]mark{}, ends: map[int32]int64{}, known: map[int32]bool{}}
 	s.read.next, s.read.epoch = maps.Clone(pos.next), maps.Clone(pos.epoch)
 	offsets := map[int32]kgo.Offset{}
@@ -91,6 +91,11 @@ func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 			pollCtx = nil
 		}
 		fetches := s.client.PollRecords(pollCtx, pollRecords)
+		if fetches.NumRecords() > 0 {
+			if err := s.batch.follow(ctx, s.lag(), s.advance); err != nil {
+				return err
+			}
+		}
 		if err := s.take(ctx, fetches); err != nil {
 			return err
 		}

@@ -47,7 +47,8 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if err != nil {
 		return LinesResult{}, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	s := &lineSource{name: cfg.Name, input: r, batch: batcher{dec: dec}, maxLine: cfg.Decode.MaxRecordBytes}
+	follow := newFollower(table, cfg.Decode, env, cfg.Limits)
+	s := &lineSource{name: cfg.Name, input: r, batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, maxLine: cfg.Decode.MaxRecordBytes}
 	if cfg.Resume {
 		if err := s.resumeFrom(ctx, table); err != nil {
 			return LinesResult{}, err
@@ -56,7 +57,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if events.Started != nil {
 		events.Started(nil)
 	}
-	c := &committer{table: table, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
+	c := &committer{table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
 		progress: func() Progress { return Progress{Properties: s.done.properties(cfg.Name)} }}
 	err = pump(ctx, s.run, c)
 	return LinesResult{Lines: c.total.Records, Rows: c.total.Rows, Rejected: c.total.Rejected, Bytes: c.total.Bytes, Snapshot: c.total.Snapshot}, err
@@ -167,6 +168,9 @@ func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 		case c = <-chunks:
 		case <-ctx.Done():
 			return nil
+		}
+		if err := s.batch.follow(ctx, -1, s.advance); err != nil {
+			return err
 		}
 		s.split(ctx, c.data)
 		if c.err == io.EOF && s.length > 0 {

@@ -17,6 +17,11 @@ type Table interface {
 	Write(ctx context.Context, b schema.Batch) error
 	Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error)
 	LastProgress(ctx context.Context) (Progress, bool, error)
+	// NewSchema gives a newer schema than Schema that a commit came across, nil if there is none; LookForSchema looks on
+	// the storage. Follow goes on with it: later batches have its columns.
+	NewSchema() *schema.Schema
+	LookForSchema(ctx context.Context) (*schema.Schema, error)
+	Follow(ctx context.Context, s *schema.Schema) error
 }
 
 // Limits say when a pipeline commits: when the first of them is reached. Zero values mean the defaults.
@@ -55,6 +60,8 @@ type Events struct {
 	Partitions func(positions map[int32]int64)
 	// Committed: what was read since the last call is published.
 	Committed func(Committed)
+	// Followed: the table has a newer schema, and what is read from now on is decoded by it.
+	Followed func(s *schema.Schema)
 	// Rejected: a record goes to the dead letters.
 	Rejected func(Letter)
 	// Retrying: an operation failed and is tried again after the wait.
@@ -77,6 +84,7 @@ type Committed struct {
 
 // unit is what the source hands to the committer in one step.
 type unit struct {
+	follow  *schema.Schema // later units have its columns; such a unit holds nothing else
 	batch   schema.Batch
 	rejects []Letter
 	tally   Committed
@@ -86,11 +94,12 @@ type unit struct {
 
 // committer owns everything between a unit and the snapshot. All of it runs on one goroutine.
 type committer struct {
-	table  Table
-	dead   DeadLetter
-	env    Env
-	events Events
-	limits Limits
+	table    Table
+	follower *follower
+	dead     DeadLetter
+	env      Env
+	events   Events
+	limits   Limits
 	// progress gives the position as advanced so far.
 	progress  func() Progress
 	positions func() map[int32]int64
@@ -141,6 +150,15 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 // take writes a unit to the table. The order matters: the position moves only when the rows are in the table's buffer
 // and the rejected records are with the dead letters, for the next commit publishes it.
 func (c *committer) take(ctx context.Context, u unit) error {
+	if u.follow != nil {
+		if err := c.table.Follow(ctx, u.follow); err != nil {
+			return fmt.Errorf("go on with schema %d: %w", u.follow.ID, err)
+		}
+		if c.events.Followed != nil {
+			c.events.Followed(u.follow)
+		}
+		return nil
+	}
 	if u.batch.Rec != nil {
 		if err := c.table.Write(ctx, u.batch); err != nil {
 			return fmt.Errorf("write %d rows: %w", u.batch.Len(), err)
@@ -173,6 +191,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	c.follower.committed()
 	t := c.tally
 	t.Took = c.env.Now().Sub(start)
 	if snap != nil {
@@ -251,11 +270,13 @@ func graceful(parent context.Context, after time.Duration, env Env) (context.Con
 
 // batcher gathers records into units on the source's side.
 type batcher struct {
-	dec     Decoder
-	out     chan<- unit
-	rejects []Letter
-	kept    int // bytes of the rejects
-	tally   Committed
+	dec      Decoder
+	schema   *schema.Schema // the decoder's
+	follower *follower
+	out      chan<- unit
+	rejects  []Letter
+	kept     int // bytes of the rejects
+	tally    Committed
 }
 
 // maxKept bounds the memory of rejected records that wait for the committer.

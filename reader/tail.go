@@ -115,11 +115,19 @@ type Changes struct {
 // been expired the error matches manifest.ErrSnapshotExpired.
 func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, error] {
 	return func(yield func(Changes, error) bool) {
-		next, l := int64(0), &lens{}
-		err := l.open(ctx, r, spec)
-		if err == nil {
-			next, err = r.begin(ctx, l, spec, yield)
+		l := &lens{}
+		if err := l.open(ctx, r, spec); err != nil {
+			yield(Changes{}, err)
+			return
 		}
+		r.tailThrough(ctx, l, spec)(yield)
+	}
+}
+
+// tailThrough is Tail from a schema on.
+func (r *Reader) tailThrough(ctx context.Context, l *lens, spec TailSpec) iter.Seq2[Changes, error] {
+	return func(yield func(Changes, error) bool) {
+		next, err := r.begin(ctx, l, spec, yield)
 		for ; err == nil; next++ {
 			var snap *manifest.Snapshot
 			if snap, err = r.nextSnapshot(ctx, next, spec); err == nil {

@@ -89,7 +89,7 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 		return rep, nil
 	}
 	rep.NotFolded = v.hidden(entries)
-	switch err := r.verifyFold(ctx, v, snap, rep); {
+	switch err := r.verifyFold(ctx, snap, rep); {
 	case errors.Is(err, manifest.ErrSnapshotExpired): // by an expiry that runs beside
 		rep.NotFolded = err.Error()
 	case ctx.Err() != nil:
@@ -381,8 +381,13 @@ func (f *Fold) Diff(o *Fold) string {
 	return ""
 }
 
-// verifyFold folds the change stream up to the snapshot and compares it with its rows.
-func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapshot, rep *Report) error {
+// verifyFold folds the change stream up to the snapshot and compares it with its rows, both through the newest schema.
+func (r *Reader) verifyFold(ctx context.Context, snap *manifest.Snapshot, rep *Report) error {
+	l := &lens{}
+	if err := l.open(ctx, r, TailSpec{}); err != nil {
+		return err
+	}
+	v := l.view
 	table := NewFold(v.schema)
 	splits, err := r.plan(ctx, v, snap, v.batchVisible, nil)
 	if err != nil {
@@ -411,7 +416,7 @@ func (r *Reader) verifyFold(ctx context.Context, v *view, snap *manifest.Snapsho
 		return nil
 	}
 	stream := NewFold(v.schema)
-	for c, err := range r.Tail(ctx, TailSpec{From: Start{Mode: Earliest}}) {
+	for c, err := range r.tailThrough(ctx, l, TailSpec{From: Start{Mode: Earliest}}) {
 		if err != nil {
 			return err
 		}

@@ -266,6 +266,9 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 			p.log.Info("reading", "positions", pos)
 		},
 		Committed: p.committed,
+		Followed: func(s *schema.Schema) {
+			p.log.Info("the table has a new schema", "schema", s.ID)
+		},
 		Rejected: func(l ingest.Letter) {
 			p.log.Warn("record refused", "topic", l.Topic, "partition", l.Partition, "offset", l.Offset, "reason", l.Reason)
 		},

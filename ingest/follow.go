@@ -1,0 +1,97 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/calve-io/calve/schema"
+)
+
+// follower carries the news of a newer schema of the table from where it is noticed to the source's goroutine, which
+// decodes by it from then on.
+//
+// It is noticed by a commit, whose snapshot names it, and by a source that had nothing to read for a while: what comes
+// next may be meant for the new columns. In between, records are decoded by the schema that was known.
+type follower struct {
+	table  Table
+	env    Env
+	decode DecoderConfig
+	gap    time.Duration // a source that was idle for longer looks for a newer schema
+	news   atomic.Pointer[schema.Schema]
+
+	since time.Time // the source has read records since; owned by the source's goroutine
+}
+
+func newFollower(table Table, decode DecoderConfig, env Env, limits Limits) *follower {
+	return &follower{table: table, env: env, decode: decode, gap: limits.withDefaults().CommitInterval, since: env.Now()}
+}
+
+// committed is called by the committer after a commit.
+func (f *follower) committed() {
+	if s := f.table.NewSchema(); s != nil {
+		f.tell(s)
+	}
+}
+
+// tell keeps the newest schema.
+func (f *follower) tell(s *schema.Schema) {
+	for {
+		old := f.news.Load()
+		if old != nil && old.ID >= s.ID || f.news.CompareAndSwap(old, s) {
+			return
+		}
+	}
+}
+
+// arrived is called by the source when it has records at hand, before they are decoded.
+func (f *follower) arrived(ctx context.Context) {
+	now := f.env.Now()
+	idle := now.Sub(f.since) > f.gap
+	f.since = now
+	if !idle {
+		return
+	}
+	s, err := f.table.LookForSchema(ctx)
+	switch {
+	case err != nil: // the next commit tells
+		f.env.Log.Debug("cannot look for a newer schema", "error", err)
+	case s != nil:
+		f.tell(s)
+	}
+}
+
+// next gives a decoder for a newer schema, if there is news of one.
+func (f *follower) next(now *schema.Schema) (*schema.Schema, Decoder, error) {
+	s := f.news.Load()
+	if s == nil || s.ID <= now.ID {
+		return nil, nil, nil
+	}
+	cfg := f.decode
+	cfg.Schema = s
+	dec, err := NewDecoder(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: schema %d of the table: %w", ErrConfig, s.ID, err)
+	}
+	return s, dec, nil
+}
+
+// follow goes on with a newer schema, if there is one: what is decoded goes out under the old one first. It is called
+// between the arrival of records and their decoding.
+func (b *batcher) follow(ctx context.Context, lag int64, advance func() func()) error {
+	b.follower.arrived(ctx)
+	s, dec, err := b.follower.next(b.schema)
+	if err != nil || s == nil {
+		return err
+	}
+	if !b.empty() && !b.emit(ctx, true, lag, advance) {
+		return nil // ctx has ended
+	}
+	select {
+	case b.out <- unit{follow: s}:
+		b.schema, b.dec = s, dec
+	case <-ctx.Done():
+	}
+	return nil
+}
