@@ -5,8 +5,6 @@ package interop
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -162,15 +160,17 @@ func (c *Calve) Verify(ctx context.Context, table string) error {
 func toCalve(row map[string]any, columns []Column) (map[string]any, error) {
 	row = maps.Clone(row)
 	for _, c := range columns {
-		text, ok := row[c.Name].(string)
-		if !ok || !isBinary(c.Type) {
+		v, ok := row[c.Name]
+		if !ok {
 			continue
 		}
-		b, err := hex.DecodeString(text)
+		k, err := ParseKind(c.Type)
+		if err == nil {
+			row[c.Name], err = k.toCalve(v)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
-		row[c.Name] = base64.StdEncoding.EncodeToString(b)
 	}
 	return row, nil
 }
@@ -183,9 +183,4 @@ func fromCalve(row map[string]any, columns []Column) map[string]any {
 		}
 	}
 	return row
-}
-
-func isBinary(columnType string) bool {
-	return strings.HasPrefix(columnType, "BINARY") || strings.HasPrefix(columnType, "VARBINARY") ||
-		strings.HasPrefix(columnType, "BYTES")
 }

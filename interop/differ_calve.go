@@ -77,8 +77,18 @@ func calveType(words string, ids *int) (t schema.Type, err error) {
 
 // step does what the step says; snapshots that it makes are on storage when it returns.
 func (c *calveSide) step(ctx context.Context, s *HistoryStep) (err error) {
-	if s.Do == doExpire {
+	switch s.Do {
+	case doExpire:
 		return c.expire(ctx)
+	case doTag:
+		snap, err := c.reader.Meta().Latest(ctx)
+		if err != nil {
+			return err
+		}
+		return c.reader.Meta().CreateTag(ctx, s.Tag, snap, 0)
+	case doDeleteTag:
+		_, err := c.reader.Meta().DeleteTag(ctx, s.Tag)
+		return err
 	}
 	if c.open == nil {
 		set := engine.Settings{Job: c.history.Job, BufferBytes: c.history.Buffer}

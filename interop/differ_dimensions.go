@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // dimension is something that a history may have. Its name is in the closing line with the number of histories that
@@ -128,6 +130,9 @@ func hasFloatKey(g *generator) bool {
 
 func (g *generator) changelog() {
 	g.Options["changelog-producer"] = oneOf(g.valuer, "input", "lookup", "full-compaction")
+	if g.option("merge-engine", "") == schema.FirstRow {
+		g.Options["changelog-producer"] = "lookup"
+	}
 	delete(g.Options, "write-only")
 	if g.chance(30) {
 		g.Options["changelog-producer.row-deduplicate"] = "true"
@@ -142,5 +147,5 @@ func (g *generator) lookupFits() bool {
 }
 
 func (g *generator) vectorsFit() bool {
-	return g.lookupFits() && g.option("changelog-producer", "none") != "full-compaction"
+	return g.lookupFits() && g.option("changelog-producer", "none") != "full-compaction" && g.option("merge-engine", "") != schema.FirstRow
 }

@@ -23,7 +23,7 @@ type generator struct {
 	made     int      // tags so far
 	altered  int      // changes of the schema so far
 	now      []Column // after them
-	noDelete bool     // the merge engine takes no deletes
+	rowKinds []string // that the merge engine takes; none: all
 	odd      bool     // names of columns that are no plain words
 	certain  bool     // only what calve reads and writes for certain
 }
@@ -50,6 +50,9 @@ func generate(seed uint64) (h *History, refused []string) {
 		}
 	}
 	g.now = slices.Clone(g.Columns)
+	if g.Refusal == nil {
+		g.Refusal = g.takeKinds()
+	}
 	g.makeKeys()
 	g.makeSteps()
 	slices.Sort(g.Features)
@@ -65,8 +68,8 @@ func (g *generator) uncertain() []string {
 			out = append(out, d.name)
 		}
 	}
-	for _, name := range []string{nanoseconds, nestedTypes} {
-		if g.has(name) {
+	for _, name := range g.Features {
+		if name == nanoseconds || name == nestedTypes || strings.HasPrefix(name, "merge-") {
 			out = append(out, name)
 		}
 	}
@@ -100,6 +103,9 @@ func (g *generator) shape() {
 		g.column(fmt.Sprintf("v%d", i), g.anyType(), g.chance(15))
 	}
 	g.specialColumns()
+	if keyed && g.chance(30) && !g.certain && !g.odd { // options are named after columns
+		g.mergeEngine()
+	}
 	g.Shuffle(len(g.Columns), func(i, j int) { g.Columns[i], g.Columns[j] = g.Columns[j], g.Columns[i] })
 	if keyed {
 		g.Key = append(g.Key, g.Partition...)
@@ -174,18 +180,27 @@ func (g *generator) mapKeyType() string {
 	return oneOf(g.valuer, "STRING NOT NULL", "INT NOT NULL", "BIGINT NOT NULL", "DATE NOT NULL", "DECIMAL(20, 3) NOT NULL")
 }
 
-// access asks calve what it would do with the table.
-func (g *generator) access() (readErr, writeErr error) {
+// schema is the table as Java would create it.
+func (g *generator) schema() (*schema.Schema, error) {
 	s := &schema.Schema{Version: 3, PrimaryKeys: g.Key, PartitionKeys: g.Partition, Options: g.Options}
 	ids := len(g.Columns)
 	for i, c := range g.Columns {
 		t, err := calveType(c.Type, &ids)
 		if err != nil {
-			return err, err
+			return nil, err
 		}
 		s.Fields = append(s.Fields, schema.Field{ID: i, Name: c.Name, Type: t})
 	}
 	s.HighestFieldID = ids
+	return s, nil
+}
+
+// access asks calve what it would do with the table.
+func (g *generator) access() (readErr, writeErr error) {
+	s, err := g.schema()
+	if err != nil {
+		return err, err
+	}
 	return s.CheckReadable(), s.CheckWritable()
 }
 
@@ -209,6 +224,7 @@ func (g *generator) column(name, columnType string, notNull bool) string {
 		columnType += " NOT NULL"
 	}
 	g.Columns = append(g.Columns, Column{name, columnType})
+	g.now = append(g.now, Column{name, columnType})
 	return name
 }
 
@@ -354,8 +370,8 @@ func (g *generator) changes() []Op {
 		switch {
 		case !g.keyed():
 			out = append(out, Op{"+I", row})
-		case g.noDelete:
-			out = append(out, Op{oneOf(g.valuer, "+I", "+U"), row})
+		case len(g.rowKinds) > 0:
+			out = append(out, Op{oneOf(g.valuer, g.rowKinds...), row})
 		case g.chance(25):
 			out = append(out, Op{"-D", row})
 		case g.has("update-before") && g.chance(30):
@@ -418,7 +434,7 @@ func (g *generator) anyStep() HistoryStep {
 	case x < 43:
 		g.made++
 		g.tags = append(g.tags, fmt.Sprintf("tag %d", g.made))
-		return HistoryStep{By: byJava, Do: doTag, Tag: g.tags[len(g.tags)-1]}
+		return HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doTag, Tag: g.tags[len(g.tags)-1]}
 	case x < 43+g.alters():
 		return g.alter()
 	case x < 70 && x >= 63 && g.has("overwrite"):
@@ -426,7 +442,7 @@ func (g *generator) anyStep() HistoryStep {
 	case x >= 96 && len(g.tags) > 0:
 		tag := g.tags[0]
 		g.tags = g.tags[1:]
-		return HistoryStep{By: byJava, Do: doDeleteTag, Tag: tag}
+		return HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doDeleteTag, Tag: tag}
 	}
 	return g.write()
 }

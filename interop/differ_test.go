@@ -5,6 +5,7 @@ package interop
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -74,6 +75,10 @@ func TestNestedKinds(t *testing.T) {
 	b, err := k.Cell(calve["v"])
 	if err != nil || a != b {
 		t.Errorf("%s, %v, want %s", b.Text, err, a.Text)
+	}
+	put, err := k.toCalve(java["v"])
+	if err != nil || !strings.Contains(fmt.Sprint(put), "/wA=") || !strings.Contains(fmt.Sprint(java["v"]), "ff00") {
+		t.Errorf("%v, %v", put, err)
 	}
 	for _, wrong := range []string{"ARRAY<INT", "MAP<INT>", "ROW<a INT>", "ARRAY<INT> x", "ARRAY<>"} {
 		if _, err := ParseKind(wrong); err == nil {

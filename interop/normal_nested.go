@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -169,6 +170,49 @@ func (k Kind) json(ids *int) any {
 		return map[string]any{"type": k.Word + null, "fields": fields}
 	}
 	return k.text + null
+}
+
+// toCalve turns a value of the normal form into what calve reads: binaries are base64. The value itself stays.
+func (k Kind) toCalve(v any) (any, error) {
+	inner := func(i int, v any) (any, error) { return k.Fields[i].toCalve(v) }
+	switch x := v.(type) {
+	case string:
+		if k.Word != "BINARY" && k.Word != "VARBINARY" && k.Word != "BYTES" {
+			return v, nil
+		}
+		b, err := hex.DecodeString(x)
+		return base64.StdEncoding.EncodeToString(b), err
+	case []any:
+		out := make([]any, len(x))
+		for i, e := range x {
+			var err error
+			if pair, ok := e.([]any); ok && k.Word == "MAP" && len(pair) == 2 {
+				key, err1 := inner(0, pair[0])
+				value, err2 := inner(1, pair[1])
+				out[i], err = []any{key, value}, errors.Join(err1, err2)
+			} else if ok && k.Word == "MULTISET" && len(pair) == 2 {
+				key, err1 := inner(0, pair[0])
+				out[i], err = []any{key, pair[1]}, err1
+			} else {
+				out[i], err = inner(0, e)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		out := map[string]any{}
+		for _, f := range k.Fields {
+			e, err := f.toCalve(x[f.Name])
+			if err != nil {
+				return nil, err
+			}
+			out[f.Name] = e
+		}
+		return out, nil
+	}
+	return v, nil
 }
 
 // fromCalve turns a value as calve prints it into the normal form: binaries are base64, TIME is the text 15:04:05.000.
