@@ -361,7 +361,7 @@ func checkWhere(t *testing.T, r *rand.Rand, store storage.Store, s *schema.Schem
 // and often it reads less.
 func TestWhereLosesNoRow(t *testing.T) {
 	pruned, n := 0, 0
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 77))
 		x := makeRandom(t, r)
 		p, wrong := checkWhere(t, r, x.store, x.schema, 15, func() string { return randomWhere(r, x.schema, r.IntN(3)) })
