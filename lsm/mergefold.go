@@ -257,8 +257,11 @@ func (m *merging) fold(c colRule, srcs []arrow.Array) (arrow.Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.fn == foldListagg {
+	switch c.fn {
+	case foldListagg:
 		return m.listagg(c, a)
+	case foldCollect, foldMergeMap, foldNestedUpdate:
+		return m.foldElements(c, a)
 	}
 	switch c.typ.Root {
 	case schema.TinyInt:
@@ -344,17 +347,22 @@ func removed[T number](c colRule, acc, v T) (T, error) {
 
 // columnOf makes an array of one value per group. vals are the buffers behind the bitmap of nulls.
 func columnOf(t arrow.DataType, has []bool, vals ...*memory.Buffer) arrow.Array {
-	bufs := append([]*memory.Buffer{nil}, vals...)
+	bits, nulls := nullBitmap(has)
+	return newArray(t, len(has), append([]*memory.Buffer{bits}, vals...), nulls, nil)
+}
+
+// nullBitmap is nil if there are no nulls.
+func nullBitmap(has []bool) (*memory.Buffer, int) {
 	nulls := 0
 	for _, ok := range has {
 		if !ok {
 			nulls++
 		}
 	}
-	if nulls > 0 {
-		bufs[0] = memory.NewBufferBytes(bitmapOf(has))
+	if nulls == 0 {
+		return nil, 0
 	}
-	return newArray(t, len(has), bufs, nulls, nil)
+	return memory.NewBufferBytes(bitmapOf(has)), nulls
 }
 
 func bitmapOf(has []bool) []byte {

@@ -66,13 +66,17 @@ const (
 	foldSum // from here on the result is none of the values
 	foldProduct
 	foldListagg
+	foldCollect
+	foldMergeMap
+	foldNestedUpdate
 )
 
 var foldFuncs = map[string]foldFunc{
 	schema.AggPrimaryKey: foldKey, schema.AggLastValue: foldLast, schema.AggLastNonNull: foldLastNonNull,
 	schema.AggFirstValue: foldFirst, schema.AggFirstNonNull: foldFirstNonNull, schema.AggMax: foldMax, schema.AggMin: foldMin,
 	schema.AggBoolAnd: foldAnd, schema.AggBoolOr: foldOr, schema.AggSum: foldSum, schema.AggProduct: foldProduct,
-	schema.AggListagg: foldListagg,
+	schema.AggListagg: foldListagg, schema.AggCollect: foldCollect, schema.AggMergeMap: foldMergeMap,
+	schema.AggNestedUpdate: foldNestedUpdate,
 }
 
 // NewMergeRule makes the rule of a keyed table, whose schema has passed CheckReadable.

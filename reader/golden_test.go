@@ -33,7 +33,7 @@ const goldenDir = "../internal/testdata/golden"
 
 // goldenTables are the tables written by Paimon's own library that calve reads so far.
 var goldenTables = []string{"pk_fixed", "pk_partitioned", "pk_thin", "append_only", "append_unaware",
-	"pk_sequence_field", "pk_partial_update", "pk_partial_update_seqgroup", "pk_first_row",
+	"pk_sequence_field", "pk_partial_update", "pk_partial_update_seqgroup", "pk_aggregation", "pk_first_row",
 	"pk_schema_evolution", "pk_changelog_input", "pk_changelog_lookup", "pk_changelog_full_compaction",
 	"pk_all_types", "append_all_types", "pk_deletion_vectors", "pk_deletion_vectors64", "pk_dynamic_bucket", "append_row_tracking", "append_bloom", "pk_overwrite", "pk_tag_branch_consumer", "pk_iceberg", "pk_iceberg_dv3", "pk_postpone"}
 

@@ -154,6 +154,11 @@ func (s *Schema) checkFunctions(o Options) error {
 		if why := unfit(a.Function, f.Type); why != "" {
 			return s.refuse(option, fmt.Sprintf("column %q of type %s: %s", f.Name, f.Type, why))
 		}
+		for _, n := range a.NestedKey {
+			if a.Function == AggNestedUpdate && !slices.ContainsFunc(f.Type.Element.Fields, func(f Field) bool { return f.Name == n }) {
+				return s.refuse(fieldsPrefix+f.Name+suffixNestedKey, fmt.Sprintf("the rows in column %q have no field %q", f.Name, n))
+			}
+		}
 		if a.IgnoreRetract && o.MergeEngine == Aggregation && o.Merge.RemoveOnDelete {
 			return s.refuse(fieldsPrefix+f.Name+suffixIgnoreRetract, "the table removes a row when it is deleted (aggregation.remove-record-on-delete); set one of both options")
 		}
@@ -191,7 +196,22 @@ func unfit(function string, t Type) string {
 			return function + " is for BOOLEAN"
 		}
 		return ""
-	case AggCollect, AggMergeMap, AggNestedUpdate, "rbm32", "rbm64", "hll_sketch", "theta_sketch":
+	case AggCollect:
+		if t.Root != Array {
+			return "collect is for ARRAY"
+		}
+		return ""
+	case AggMergeMap:
+		if t.Root != Map {
+			return "merge_map is for MAP"
+		}
+		return ""
+	case AggNestedUpdate:
+		if t.Root != Array || t.Element.Root != Row {
+			return "nested_update is for ARRAY<ROW>"
+		}
+		return ""
+	case "rbm32", "rbm64", "hll_sketch", "theta_sketch", "merge_map_with_keytime", "nested_partial_update":
 		return "calve does not know " + function + " yet; use another function"
 	}
 	return "there is no such aggregate function; correct its name"
