@@ -60,6 +60,7 @@ func generateMerge(engine string, seed uint64) (*History, error) {
 		return nil, err
 	}
 	g.makeKeys()
+	g.now = g.Columns
 	g.steps()
 	return g.History, nil
 }
@@ -103,7 +104,7 @@ func (g *mergeGenerator) partialUpdate() {
 // aggregate makes a column with an aggregate function.
 func (g *mergeGenerator) aggregate(ignore bool) string {
 	f := oneOf(g.valuer, "sum", "sum", "product", "max", "min", "last_value", "last_non_null_value", "first_value",
-		"first_non_null_value", "first_not_null_value", "listagg", "bool_and", "bool_or")
+		"first_non_null_value", "first_not_null_value", "listagg", "bool_and", "bool_or", "collect", "collect", "merge_map", "nested_update")
 	var t string
 	switch f {
 	case "sum", "product":
@@ -117,6 +118,12 @@ func (g *mergeGenerator) aggregate(ignore bool) string {
 		t = "STRING"
 	case "bool_and", "bool_or":
 		t = "BOOLEAN"
+	case "collect": // Java 1.4 finds no two binaries equal, and fails at null rows
+		t = fmt.Sprintf("ARRAY<%s>", oneOf(g.valuer, "INT", "STRING", "BOOLEAN", "DATE", "DECIMAL(20, 3)", "ROW<`a` INT, `b` STRING> NOT NULL", "ARRAY<INT> NOT NULL"))
+	case "merge_map":
+		t = fmt.Sprintf("MAP<%s, %s>", g.mapKeyType(), oneOf(g.valuer, "INT", "STRING", "ARRAY<STRING>"))
+	case "nested_update":
+		t = "ARRAY<ROW<`a` BOOLEAN, `b` STRING, `c` INT>>"
 	default:
 		t = g.anyType()
 	}
@@ -124,6 +131,14 @@ func (g *mergeGenerator) aggregate(ignore bool) string {
 	g.Options["fields."+name+".aggregate-function"] = f
 	if ignore && (f == "product" || g.chance(50)) { // what is taken out of a product must divide it
 		g.Options["fields."+name+".ignore-retract"] = "true"
+	}
+	switch {
+	case f == "collect":
+		g.Options["fields."+name+".distinct"] = fmt.Sprint(g.chance(50))
+	case f == "nested_update" && g.chance(60):
+		g.Options["fields."+name+".nested-key"] = oneOf(g.valuer, "a", "b", "a,b")
+	case f == "nested_update" && g.chance(50):
+		g.Options["fields."+name+".count-limit"] = strconv.Itoa(1 + g.IntN(8))
 	}
 	if f == "listagg" {
 		g.Options["fields."+name+".list-agg-delimiter"] = oneOf(g.valuer, ",", "a", "--")
@@ -135,8 +150,9 @@ func (g *mergeGenerator) aggregate(ignore bool) string {
 // takeKinds finds the kinds of rows that neither side refuses to merge.
 func (g *mergeGenerator) takeKinds() error {
 	spec := schema.Spec{PrimaryKeys: g.Key, Options: g.Options}
+	ids := len(g.Columns)
 	for _, c := range g.Columns {
-		t, err := schema.ParseType(c.Type)
+		t, err := calveType(c.Type, &ids)
 		if err != nil {
 			return err
 		}
@@ -192,4 +208,31 @@ func (g *mergeGenerator) steps() {
 	g.Steps = append(g.Steps, last[0])
 	write()
 	g.Steps = append(g.Steps, last[1])
+}
+
+// sets are the columns whose elements have no order of their own: Java keeps them in hash tables.
+func sets(h *History) []string {
+	var out []string
+	for name, value := range h.Options {
+		column, distinct := strings.CutSuffix(name, ".distinct")
+		column, keyed := strings.CutSuffix(column, ".nested-key")
+		if keyed || distinct && value == "true" {
+			out = append(out, strings.TrimPrefix(column, "fields."))
+		}
+	}
+	return out
+}
+
+// unordered sorts the elements of such columns.
+func unordered(row map[string]any, columns []string) map[string]any {
+	for _, c := range columns {
+		list, ok := row[c].([]any)
+		if !ok {
+			continue
+		}
+		list = slices.Clone(list)
+		slices.SortFunc(list, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		row = with(row, c, list)
+	}
+	return row
 }
