@@ -129,7 +129,8 @@ func (g *mergeGenerator) aggregate(ignore bool) string {
 	}
 	name := g.add(t)
 	g.Options["fields."+name+".aggregate-function"] = f
-	if ignore && (f == "product" || g.chance(50)) { // what is taken out of a product must divide it
+	// What is taken out of a product must divide it; Java cannot compare nested values to take them out of a collection.
+	if ignore && (f == "product" || f == "collect" && strings.Count(t, "<") > 1 || g.chance(50)) {
 		g.Options["fields."+name+".ignore-retract"] = "true"
 	}
 	switch {
@@ -168,7 +169,7 @@ func (g *mergeGenerator) takeKinds() error {
 	}
 	divides := slices.ContainsFunc(s.Fields, func(f schema.Field) bool {
 		a := s.Aggregate(o, f.Name)
-		return a.Function == schema.AggProduct && !a.IgnoreRetract
+		return !a.IgnoreRetract && (a.Function == schema.AggProduct || a.Function == schema.AggCollect && !f.Type.Element.Primitive())
 	})
 	g.kindsTaken = []string{"+I", "+I", "+U"}
 	for _, k := range []schema.RowKind{schema.Delete, schema.UpdateBefore} {

@@ -228,9 +228,10 @@ func (e *elements) live(list []int32) []int32 {
 	return out
 }
 
-// addBefore adds what is there to a row. A collection is not turned around.
+// addBefore adds what is there to a row. A collection is not turned around, unless retracts are ignored, which in Paimon
+// is a wrapper around the function that does not know of this (`FieldIgnoreRetractAgg`).
 func (e *elements) addBefore(row []int32, ok bool) {
-	if e.c.fn == foldCollect {
+	if e.c.fn == foldCollect && !e.c.agg.IgnoreRetract {
 		e.add(row, ok)
 		return
 	}

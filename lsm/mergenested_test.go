@@ -211,7 +211,7 @@ func nestedFold(t *testing.T, r *rand.Rand, typ schema.Type, o *nestedOracle) {
 			acc = o.retract(acc, v)
 		case !behind:
 			acc = o.agg(acc, v)
-		case o.Function == schema.AggCollect:
+		case o.Function == schema.AggCollect && !o.IgnoreRetract:
 			acc = o.agg(acc, v)
 		default:
 			acc = o.agg(v, acc)
