@@ -27,7 +27,7 @@ lint: ## format, vet, static analysis
 	go vet -tags interop ./...
 	go tool -modfile=interop/tools/go.mod staticcheck ./...
 
-interop: build ## let the real peers judge: Paimon, pypaimon, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
+interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
 	go test -tags interop ./interop
 	go run -tags interop ./interop/run -calve bin/calve $(ARGS)
 

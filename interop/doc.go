@@ -1,5 +1,5 @@
 // Package interop judges calve by the programs it must live with: real, pinned releases of pypaimon,
-// Paimon Java, Trino, DuckDB, PyIceberg, Spark and Kafka, and a real S3 server. `make interop` runs it.
+// Paimon Java, Flink, Trino, DuckDB, PyIceberg, Spark and Kafka, and a real S3 server. `make interop` runs it.
 // Everything but this file is behind the build tag "interop".
 //
 // # How it works
@@ -34,6 +34,13 @@
 // The scenarios merge-ENGINE (scenario_merge.go) do the same for tables whose rows are merged in another way than by the
 // last change: random options of each merge engine, random rows of all kinds that it takes. They have no model; both
 // readers must agree after each step, and a full compaction of either side must leave the rows as they were.
+//
+// # Flink beside calve
+//
+// Scenarios named flink-… let Flink with Paimon's connector and a running calve work on one table at the same time:
+// inserts into other buckets, dedicated compaction, calve's compaction of what Flink writes, streaming reads. Flink's
+// commits on S3 are not conditional; where both commit, a guard (service_guard.go) before the S3 server refuses to
+// overwrite a snapshot. That is a means of the suite, not an arrangement for users; flink-turns needs none.
 //
 // # The normal form
 //

@@ -187,11 +187,15 @@ func (c *Cache) Venv(ctx context.Context, name, requirements string) (string, er
 	return filepath.Join(dir, "bin", "python"), err
 }
 
-// Classes compiles the Java sources of a folder against the jars of another and gives the class folder.
-func (c *Cache) Classes(ctx context.Context, name, sources, jars string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(sources, "*.java"))
-	if err != nil {
-		return "", err
+// Classes compiles Java sources, given as patterns, against the jars of a folder and gives the class folder.
+func (c *Cache) Classes(ctx context.Context, name, jars string, sources ...string) (string, error) {
+	var files []string
+	for _, pattern := range sources {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return "", err
+		}
+		files = append(files, found...)
 	}
 	spec := jars
 	for _, f := range files {

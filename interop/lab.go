@@ -37,6 +37,7 @@ type Lab struct {
 	s3        once[*S3]
 	catalogs  [2]once[string]
 	kafka     once[*Kafka]
+	flink     once[*Flink]
 }
 
 // once holds a service that starts when it is first asked for.

@@ -53,7 +53,7 @@ func paimonClasses(ctx context.Context, c *Cache, sources, name string) (jars, c
 	if err != nil {
 		return "", "", err
 	}
-	classes, err = c.Classes(ctx, name, sources, jars)
+	classes, err = c.Classes(ctx, name, jars, filepath.Join(sources, "*.java"))
 	return jars, classes, err
 }
 

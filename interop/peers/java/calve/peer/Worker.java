@@ -14,17 +14,17 @@ import java.util.Map;
  * The frame of a Java peer: one request a line on stdin, one answer a line on stdout, as in
  * interop/peers/python/worker.py. What libraries print goes to stderr, which the suite logs.
  */
-final class Worker {
-    static final ObjectMapper JSON = new ObjectMapper();
+public final class Worker {
+    public static final ObjectMapper JSON = new ObjectMapper();
 
     /** One operation of a peer. */
-    interface Handler {
+    public interface Handler {
         ObjectNode handle(JsonNode request) throws Exception;
     }
 
     private Worker() {}
 
-    static void serve(Map<String, Handler> handlers) throws Exception {
+    public static void serve(Map<String, Handler> handlers) throws Exception {
         PrintStream replies = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         System.setOut(System.err);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
