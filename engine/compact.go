@@ -257,7 +257,14 @@ func (t *Table) Compact(ctx context.Context, full bool) error {
 	}
 	pick := lsm.Pick
 	if full {
-		pick = lsm.PickFull
+		old, err := t.recast(ctx)
+		if err != nil {
+			return err
+		}
+		pick = func(l *lsm.Levels, p lsm.Policy) (lsm.Job, bool) {
+			p.Recast = old
+			return lsm.PickFull(l, p)
+		}
 	}
 	t.mu.Lock()
 	todo := make([]*bucket, 0, len(t.buckets))

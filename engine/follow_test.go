@@ -193,6 +193,35 @@ func TestCompactNewerFiles(t *testing.T) {
 	}
 }
 
+// TestCompactRecasts: a full compaction rewrites files of the highest level whose columns had other types, and only those.
+func TestCompactRecasts(t *testing.T) {
+	st := storage.NewMem()
+	old := keyedSchema(t, false, nil)
+	mustCreate(t, st, old)
+	tab := mustOpen(t, st, engine.Settings{})
+	write(t, tab, batchOf(old, plainRows(0, 4)))
+	commit(t, tab)
+	full := func() []int64 {
+		t.Helper()
+		tab := mustOpen(t, st, engine.Settings{})
+		if err := tab.Compact(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		return schemaIDs(t, st)
+	}
+	alter(t, st, schema.RenameColumn{Path: []string{"p"}, To: "part"}, schema.AddColumn{Path: []string{"x"}, Type: schema.Type{Root: schema.Int}})
+	if ids := full(); !slices.Equal(ids, []int64{0}) {
+		t.Errorf("files of schemas %v: one that only moves keeps its own", ids)
+	}
+	alter(t, st, schema.ChangeType{Path: []string{"name"}, Type: schema.Type{Root: schema.VarBinary, Length: schema.MaxLength}})
+	if ids := full(); !slices.Equal(ids, []int64{2}) {
+		t.Errorf("files of schemas %v: the types are not those of today", ids)
+	}
+	if rows := table(t, st); len(rows) != 4 {
+		t.Errorf("rows %q", rows)
+	}
+}
+
 // TestFollowRefused: what would need more than going on is refused, and the handle stays as it was.
 func TestFollowRefused(t *testing.T) {
 	st := storage.NewMem()

@@ -179,3 +179,29 @@ func (t *Table) formFor(ctx context.Context, files []manifest.DataFile) (*form, 
 	}
 	return t.newForm(s)
 }
+
+// recast finds the schemas of live files whose columns have other types by now.
+func (t *Table) recast(ctx context.Context) (map[int64]bool, error) {
+	now, out := t.form.Load().schema, map[int64]bool{}
+	t.mu.Lock()
+	for _, b := range t.buckets {
+		for _, f := range b.levels.Files() {
+			if f.SchemaID < now.ID {
+				out[f.SchemaID] = false
+			}
+		}
+	}
+	t.mu.Unlock()
+	for id := range out {
+		then, err := t.meta.Schema(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range now.Fields {
+			if i, ok := then.FieldByID(f.ID); ok && !then.Fields[i].Type.SameValues(f.Type) {
+				out[id] = true
+			}
+		}
+	}
+	return out, nil
+}

@@ -248,7 +248,7 @@ func checkEvolution(file, current *schema.Schema) error {
 		}
 		if !promotable(old, now) {
 			return fmt.Errorf("%w: column %q changed from %s (schema %d) to %s (schema %d) and exported files still have the old type, "+
-				"which Iceberg readers cannot read as the new one; a full compaction rewrites the files",
+				"which Iceberg readers cannot read as the new one; a full compaction (calve compact --full) rewrites the files of a table with primary key",
 				ErrUnsupported, f.Name, file.Fields[i].Type, file.ID, f.Type, current.ID)
 		}
 	}

@@ -86,9 +86,10 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 	return c.flushGroup(ctx)
 }
 
-// mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired.
+// mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired, or types
+// that are not those of today.
 func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
-	return c.files.Expired(m) || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+	return c.job.Recast[m.SchemaID] || c.files.Expired(m) || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
 }
 
 // move changes a file's level by metadata alone; it keeps its source.

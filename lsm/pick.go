@@ -20,6 +20,9 @@ type Policy struct {
 	// Expired reports whether a file has rows that have expired; nil: rows do not expire. A full compaction then
 	// rewrites the highest level too.
 	Expired func(*manifest.DataFile) bool
+	// Recast are the ids of schemas whose values have other types by now. A compaction that is told of them rewrites their
+	// files where it would move them or let them be: the highest level is what other readers see, who do not cast.
+	Recast map[int64]bool
 }
 
 // PolicyOf takes the policy from the options of a table with or without primary key.
@@ -40,8 +43,9 @@ func PolicyOf(o schema.Options, keyed bool) Policy {
 type Job struct {
 	Files       []manifest.DataFile // newest run first
 	Output      int
-	DropDeletes bool // no older version of a key can be outside the job: deletes may go
-	Full        bool // all files take part
+	DropDeletes bool           // no older version of a key can be outside the job: deletes may go
+	Full        bool           // all files take part
+	Recast      map[int64]bool // Policy.Recast
 }
 
 // Pick chooses the next compaction of a bucket, or none. It is a pure function of the files' metadata: the universal
@@ -141,15 +145,16 @@ func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	if p.WholeTree {
 		n, output = len(runs), top
 	}
-	if output == 0 || n == 1 && runs[0].Level == output && !p.anyExpired(runs[0]) {
+	if output == 0 || n == 1 && runs[0].Level == output && !p.mustRewrite(runs[0]) {
 		return Job{}, false // a table with one level has nowhere to go
 	}
-	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest(), Full: n == len(runs)}, true
+	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest(), Full: n == len(runs), Recast: p.Recast}, true
 }
 
-func (p Policy) anyExpired(r SortedRun) bool {
+// mustRewrite reports whether a run has files that cannot stay as they are.
+func (p Policy) mustRewrite(r SortedRun) bool {
 	for i := range r.Files {
-		if p.Expired != nil && p.Expired(&r.Files[i]) {
+		if p.Recast[r.Files[i].SchemaID] || p.Expired != nil && p.Expired(&r.Files[i]) {
 			return true
 		}
 	}

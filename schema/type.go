@@ -85,6 +85,26 @@ func (t Type) Equal(o Type) bool {
 		})
 }
 
+// SameValues reports whether the types are the same but for nullability, so that values need no cast. Members of ROWs are
+// matched by id.
+func (t Type) SameValues(o Type) bool {
+	if t.Root != o.Root || t.Length != o.Length || t.Precision != o.Precision || t.Scale != o.Scale ||
+		(t.Element == nil) != (o.Element == nil) || (t.Key == nil) != (o.Key == nil) {
+		return false
+	}
+	if t.Element != nil && !t.Element.SameValues(*o.Element) || t.Key != nil && !t.Key.SameValues(*o.Key) {
+		return false
+	}
+	for _, f := range o.Fields {
+		for _, g := range t.Fields {
+			if f.ID == g.ID && !g.Type.SameValues(f.Type) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func equalPtr(a, b *Type) bool {
 	if a == nil || b == nil {
 		return a == b
