@@ -102,10 +102,7 @@ func (j *javaSide) alter(ctx context.Context, a *HistoryAlter) error {
 
 // alter lets the step's side change the schema. What one side refuses, the other must refuse, too.
 func (p *player) alter(ctx context.Context, s *HistoryStep) *disagreement {
-	if err := p.calve.close(ctx); err != nil {
-		return failed("calve closes", err)
-	}
-	p.resync = true
+	p.resync = true // a writer that stays open must follow
 	if s.By == byCalve {
 		refused, err := p.calve.alter(ctx, s.Alter)
 		if err != nil {

@@ -122,6 +122,13 @@ func (c *calveSide) close(ctx context.Context) error {
 
 func (c *calveSide) write(ctx context.Context, changes []Op) error {
 	const kindField, batch = "the kind of the row", 100
+	if newer, err := c.open.LookForSchema(ctx); err != nil {
+		return err
+	} else if newer != nil {
+		if err := c.open.Follow(ctx, newer); err != nil {
+			return err
+		}
+	}
 	d, err := ingest.NewDecoder(ingest.DecoderConfig{Schema: c.open.Schema(), OpField: kindField, BatchRows: batch})
 	if err != nil {
 		return err

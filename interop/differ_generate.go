@@ -69,7 +69,7 @@ func (g *generator) uncertain() []string {
 		}
 	}
 	for _, name := range g.Features {
-		if name == nanoseconds || name == nestedTypes || strings.HasPrefix(name, "merge-") {
+		if name == nanoseconds || name == nestedTypes || name == dynamicBuckets || strings.HasPrefix(name, "merge-") {
 			out = append(out, name)
 		}
 	}
@@ -131,8 +131,8 @@ func (g *generator) shape() {
 	g.bucketing()
 }
 
-// Features that are types of columns.
-const nanoseconds, nestedTypes = "nanoseconds", "nested-types"
+// Features that are no dimension, because they change columns or buckets.
+const nanoseconds, nestedTypes, dynamicBuckets = "nanoseconds", "nested-types", "dynamic-buckets"
 
 // specialColumns are columns of types that calve may refuse.
 func (g *generator) specialColumns() {
@@ -294,6 +294,18 @@ func (g *generator) bucketing() {
 		}
 		g.Options["bucket-key"] = oneOf(g.valuer, free...)
 	}
+	if g.keyed() && g.chance(15) && !g.certain && !g.has("float-keys-zero") {
+		g.feature(dynamicBuckets)
+		g.Options["bucket"] = "-1"
+		g.Options["dynamic-bucket.target-row-num"] = oneOf(g.valuer, "1", "3", "10", "1000")
+		return
+	}
+	if g.keyed() && g.chance(20) { // in an order of its own
+		free := slices.DeleteFunc(slices.Clone(g.Key), func(name string) bool { return slices.Contains(g.Partition, name) })
+		g.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+		g.feature("bucket-key")
+		g.Options["bucket-key"] = strings.Join(free[:1+g.IntN(len(free))], ",")
+	}
 	g.Options["bucket"] = strconv.Itoa(1 + g.IntN(4))
 	if g.has("float-keys-zero") {
 		g.Options["bucket"] = "1" // the zeros are one key, but not to the function that chooses the bucket
@@ -335,7 +347,8 @@ func (g *generator) cell(name string) any {
 			continue
 		}
 		const longestFolder = 60 // in bytes before escaping
-		if text, ok := v.(string); ok && len(text) > longestFolder && slices.Contains(g.Partition, name) {
+		if text, ok := v.(string); ok && slices.Contains(g.Partition, name) &&
+			(len(text) > longestFolder || g.lookup() && strings.Contains(text, "\u0000")) { // Java's lookup files have the text in their names
 			continue
 		}
 		return v

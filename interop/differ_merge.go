@@ -15,6 +15,14 @@ import (
 func (g *generator) mergeEngine() {
 	engine := oneOf(g.valuer, schema.Deduplicate, schema.PartialUpdate, schema.Aggregation, schema.FirstRow)
 	g.feature("merge-" + engine)
+	for i, c := range g.Columns { // taking a value back leaves null: calve refuses that in a NOT NULL column, Java does not ask
+		if !slices.Contains(g.Key, c.Name) && !slices.Contains(g.Partition, c.Name) {
+			g.Columns[i].Type = strings.TrimSuffix(c.Type, " NOT NULL")
+			k := g.kinds[c.Name]
+			k.NotNull = false
+			g.kinds[c.Name] = k
+		}
+	}
 	g.Options["merge-engine"] = engine
 	m := &mergeGenerator{generator: *g}
 	if engine == schema.Deduplicate || engine != schema.FirstRow && g.chance(50) {

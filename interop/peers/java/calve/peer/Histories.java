@@ -11,8 +11,10 @@ import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.data.BinaryRow;
+import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.index.HashBucketAssigner;
 import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.options.Options;
@@ -27,6 +29,7 @@ import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.StreamTableCommit;
 import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.StreamWriteBuilder;
@@ -118,9 +121,20 @@ final class Histories {
     }
 
     private static void writeRows(TableWrite write, FileStoreTable table, JsonNode changes) throws Exception {
+        HashBucketAssigner buckets = null;
+        if (table.bucketMode() == BucketMode.HASH_DYNAMIC) {
+            buckets = new HashBucketAssigner(table.snapshotManager(), USER, table.store().newIndexFileHandler(), 1, 1, 0,
+                    table.coreOptions().dynamicBucketTargetRowNum(), table.coreOptions().dynamicBucketMaxBuckets());
+        }
+        RowPartitionKeyExtractor keys = buckets == null ? null : new RowPartitionKeyExtractor(table.schema());
         for (JsonNode change : changes) {
             RowKind kind = RowKind.fromShortString(change.get("kind").asText());
-            write.write(Cells.fromJson(change.get("row"), table.rowType(), kind));
+            GenericRow row = Cells.fromJson(change.get("row"), table.rowType(), kind);
+            if (buckets == null) {
+                write.write(row);
+            } else {
+                write.write(row, buckets.assign(keys.partition(row), keys.trimmedPrimaryKey(row).hashCode()));
+            }
         }
     }
 
