@@ -5,6 +5,8 @@ package interop
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 func init() { RegisterJudge(&pypaimon{}) }
@@ -12,8 +14,13 @@ func init() { RegisterJudge(&pypaimon{}) }
 // pypaimon is Paimon's Python library, a second implementation of the format (2.1.0; 1.3.1 reads wrongly).
 type pypaimon struct{ paimonWorker }
 
-func (*pypaimon) Name() string         { return "pypaimon" }
-func (*pypaimon) Applies(*Case) string { return "" }
+func (*pypaimon) Name() string { return "pypaimon" }
+func (*pypaimon) Applies(c *Case) string {
+	if slices.ContainsFunc(c.Columns, func(col Column) bool { return strings.Contains(col.Type, "MULTISET") }) {
+		return "pypaimon 2.1.0 does not know MULTISET"
+	}
+	return ""
+}
 
 func (p *pypaimon) Start(ctx context.Context, l *Lab) (err error) {
 	p.Worker, err = l.Python(ctx, "pypaimon", "paimon_reader.py", nil)

@@ -29,9 +29,14 @@ type trino struct {
 	catalogs map[string]string // REST URI → Trino's catalog
 }
 
-func (*trino) Name() string           { return "trino" }
-func (*trino) Applies(c *Case) string { return c.Refusal }
-func (*trino) Routes() []Route        { return []Route{RESTS3} }
+func (*trino) Name() string { return "trino" }
+func (*trino) Applies(c *Case) string {
+	if c.hasNested() {
+		return noNested
+	}
+	return c.Refusal
+}
+func (*trino) Routes() []Route { return []Route{RESTS3} }
 
 func (t *trino) Check(ctx context.Context, s *Subject) error { return checkIceberg(ctx, t, s) }
 

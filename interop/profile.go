@@ -36,6 +36,8 @@ func profileColumns(r *Rows) []profileColumn {
 			p.Sum = true
 		case "DECIMAL":
 			p.Sum = k.Precision <= maxSummed
+		case "ARRAY", "MAP", "MULTISET", "ROW":
+			p.Bounds = false
 		case "FLOAT", "DOUBLE":
 			for _, row := range r.Cells {
 				p.Bounds = p.Bounds && row[i].Text != "NaN"

@@ -38,7 +38,24 @@ def values(column):
     if pa.types.is_time32(kind) or pa.types.is_time64(kind):
         whole = pa.int32() if pa.types.is_time32(kind) else pa.int64()
         return [None if v is None else v * 1000 // _UNITS[kind.unit] for v in column.cast(whole).to_pylist()]
+    if pa.types.is_nested(kind):
+        return [_cell(v) for chunk in column.chunks for v in chunk]
     return column.to_pylist()
+
+
+def _cell(scalar):
+    """One cell of any type: lists are lists, structs objects, maps lists of key and value."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_map(kind):
+        pairs = scalar.values
+        return [[_cell(k), _cell(v)] for k, v in zip(pairs.field(0), pairs.field(1))]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_cell(v) for v in scalar.values]
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: _cell(scalar[i]) for i in range(kind.num_fields)}
+    return values(pa.chunked_array([pa.array([scalar], kind)]))[0]
 
 
 def timestamp(count, scale):
