@@ -35,7 +35,13 @@ func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, err
 	if len(entries) == 0 && (t.epoch == 0 || t.sameProgress(p)) { // without a job nobody asks for progress
 		return nil, nil
 	}
-	snap, err := t.publish(ctx, manifest.Append, entries, p)
+	var hashes hashFiles
+	if len(entries) > 0 {
+		if hashes, err = t.writeHashes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	snap, err := t.publish(ctx, manifest.Append, entries, hashes, p)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +126,7 @@ func (t *Table) sameProgress(p Progress) bool {
 }
 
 // publish makes one snapshot; commitMu is held. On success the buckets and the job's progress are brought up to date.
-func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, p Progress) (*manifest.Snapshot, error) {
+func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, hashes hashFiles, p Progress) (*manifest.Snapshot, error) {
 	props := maps.Clone(p.Properties)
 	if t.epoch > 0 {
 		if props == nil {
@@ -133,12 +139,23 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 		id++
 	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
-		Kind: kind, User: t.commitUser(), Identifier: id, Entries: entries, Properties: props, Watermark: p.Watermark,
-		Check: t.checkEpoch, Lost: func() { t.metrics.races.Add(1) },
+		Kind: kind, User: t.commitUser(), Identifier: id, Entries: entries, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
+		Check: func(ctx context.Context, base *manifest.Snapshot) error {
+			err := t.checkEpoch(ctx, base)
+			if err == nil && kind == manifest.Append && len(entries) > 0 {
+				err = t.checkAssigned(ctx, base)
+			}
+			return err
+		},
+		Lost: func() { t.metrics.races.Add(1) },
 	})
 	if err != nil {
+		if !errors.Is(err, storage.ErrUnknown) {
+			t.dropHashes(ctx, hashes)
+		}
 		return nil, t.commitFailed(kind, err)
 	}
+	t.hashesPublished(hashes, snap)
 	t.identifier, t.last = id, snap.ID
 	t.progress, t.hasWritten = Progress{Properties: props, Watermark: p.Watermark}, t.hasWritten || hasProgress(props)
 	if err := t.catchUp(ctx, snap, entries); err != nil {
@@ -157,10 +174,11 @@ func (t *Table) commitFailed(kind manifest.CommitKind, err error) error {
 		t.metrics.conflicts.Add(1)
 	}
 	unknown := errors.Is(err, storage.ErrUnknown)
-	if unknown || errors.Is(err, ErrFenced) {
+	assigned := errors.Is(err, ErrAssigned)
+	if unknown || assigned || errors.Is(err, ErrFenced) {
 		t.fail(err)
 	}
-	if unknown {
+	if unknown || assigned {
 		err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 	}
 	return fmt.Errorf("committing %s to %s: %w", kind, t.store.URL(""), err)

@@ -102,6 +102,7 @@ func TestCrash(t *testing.T) {
 	}{
 		{"keyed", keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}), 50},
 		{"append", appendSchema(t), 15},
+		{"dynamic", keyedSchema(t, false, map[string]string{"bucket": "-1", "dynamic-bucket.target-row-num": "3", "num-sorted-run.compaction-trigger": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}), 20},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +177,7 @@ func crashAt(t *testing.T, s *schema.Schema, rng *rand.Rand, n int) int {
 // TestLostReplies loses every third reply to the conditional put of a snapshot, of commits and compactions alike.
 func TestLostReplies(t *testing.T) {
 	disk := storage.NewMem()
-	s := keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2"})
+	s := keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2", "bucket": "-1", "dynamic-bucket.target-row-num": "7"})
 	mustCreate(t, disk, s)
 	var puts, lost atomic.Int64
 	st := storage.WithFaults(disk, func(op storage.Op) error {

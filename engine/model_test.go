@@ -18,6 +18,8 @@ func TestTableEqualsModel(t *testing.T) {
 		{"one bucket", false, map[string]string{"file.compression": "zstd"}},
 		{"three buckets", false, map[string]string{"bucket": "3", "num-sorted-run.compaction-trigger": "3"}},
 		{"partitioned", true, map[string]string{"bucket": "2", "num-sorted-run.compaction-trigger": "2"}},
+		{"dynamic", false, map[string]string{"bucket": "-1", "dynamic-bucket.target-row-num": "30"}},
+		{"dynamic partitioned", true, map[string]string{"bucket": "-1", "dynamic-bucket.target-row-num": "20", "dynamic-bucket.max-buckets": "4", "index-file-in-data-file-dir": "true"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

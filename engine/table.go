@@ -54,10 +54,12 @@ type Table struct {
 	inflight    map[int64]int // flushes that run, by the generation of their rows
 	settled     *sync.Cond    // on mu: a flush has ended
 
-	slots   chan struct{} // one for each flush that may be in flight
-	queued  chan struct{} // wakes a compaction worker
-	watch   watchers
-	metrics metrics
+	slots  chan struct{} // one for each flush that may be in flight
+	queued chan struct{} // wakes a compaction worker
+	// assigner chooses buckets; nil unless the table has dynamic ones.
+	assigner *assigner
+	watch    watchers
+	metrics  metrics
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,11 +121,17 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 		return nil, err
 	}
 	t.form.Store(f)
+	if s.Keyed() && f.opts.Bucket == schema.BucketDynamic {
+		t.assigner = newAssigner(f.opts, env.Rand)
+	}
 	snap, err := latestOrNil(ctx, meta)
 	if err != nil {
 		return nil, err
 	}
 	if snap != nil {
+		if err := t.loadIndex(ctx, snap); err != nil {
+			return nil, err
+		}
 		if err := t.load(ctx, snap); err != nil {
 			return nil, err
 		}

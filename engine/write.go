@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -127,7 +128,7 @@ type router struct {
 	arrow    *arrow.Schema
 	partCols []int
 	partEnc  *binrow.Encoder
-	hashCols []int
+	hashCols []int         // of the bucket key, or of the key of a table with dynamic buckets
 	types    []schema.Type // of hashCols
 	buckets  int           // 0: every row goes to bucket 0
 	mod      bool
@@ -140,6 +141,10 @@ func newRouter(s *schema.Schema, o schema.Options) (*router, error) {
 	if len(r.partCols) > 0 {
 		r.partEnc = binrow.NewEncoder(s.Types(r.partCols))
 	}
+	if s.Keyed() && o.Bucket == schema.BucketDynamic {
+		r.hashCols = s.KeyColumns()
+		r.types = s.Types(r.hashCols)
+	}
 	if o.Bucket > 1 {
 		r.buckets, r.hashCols = o.Bucket, s.BucketColumns()
 		r.types = s.Types(r.hashCols)
@@ -150,6 +155,9 @@ func newRouter(s *schema.Schema, o schema.Options) (*router, error) {
 
 // route notes for each row of the batch the bucket it goes to; t.mu is held. Nothing is noted on an error.
 func (r *router) route(t *Table, b schema.Batch) error {
+	if t.assigner != nil {
+		return r.routeDynamic(t, b)
+	}
 	n, first := b.Len(), int32(t.active.rows)
 	numbers := r.numbers[:0]
 	if r.buckets > 0 {
@@ -203,8 +211,13 @@ func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error 
 		t.active.touch(b)
 		return nil // one bucket: all rows, no list needed
 	}
-	byNumber := make([]*bucket, r.buckets)
-	for _, number := range numbers[:n] {
+	return r.routeNumbers(t, numbers[:n], first)
+}
+
+// routeNumbers notes the rows of an unpartitioned table under their bucket numbers.
+func (r *router) routeNumbers(t *Table, numbers []int32, first int32) error {
+	byNumber := make([]*bucket, 1+slices.Max(numbers))
+	for _, number := range numbers {
 		if byNumber[number] != nil {
 			continue
 		}
@@ -213,7 +226,7 @@ func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error 
 			return err
 		}
 	}
-	for i, number := range numbers[:n] {
+	for i, number := range numbers {
 		b := byNumber[number]
 		t.active.touch(b)
 		b.sel = append(b.sel, first+int32(i))
@@ -222,11 +235,13 @@ func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error 
 }
 
 // routePartitioned encodes the partition of each row and looks its bucket up; equal neighbours cost one comparison.
+// numbers are bucket numbers, or key hashes if the table has dynamic buckets.
 func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int32, n int, first int32) error {
 	cols := columns(rec, r.partCols)
 	assigned := make([]*bucket, n)
 	var last *bucket
 	var lastRow []byte
+	var index *partIndex // of the partition of lastRow; nil without dynamic buckets
 	lastNumber := int32(-1)
 	for i := range n {
 		row, err := r.partEnc.Append(r.partRow[:0], cols, i)
@@ -235,10 +250,21 @@ func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int
 		}
 		r.partRow = row
 		number := int32(0)
-		if r.buckets > 0 {
+		same := last != nil && string(row) == string(lastRow)
+		switch {
+		case t.assigner != nil:
+			if !same || index == nil {
+				index = t.assigner.part(binrow.Serialize(row, len(cols)))
+			}
+			n, err := t.assigner.assign(index, numbers[i])
+			if err != nil {
+				return err
+			}
+			number = int32(n)
+		case r.buckets > 0:
 			number = numbers[i]
 		}
-		if last == nil || number != lastNumber || string(row) != string(lastRow) {
+		if !same || number != lastNumber {
 			ser := binrow.Serialize(row, len(cols))
 			if last, err = t.bucketLocked(ser, int(number)); err != nil {
 				return err
@@ -288,7 +314,7 @@ func (t *Table) freezeLocked() *frozen {
 	t.inflight[f.generation]++
 	for _, b := range a.touched {
 		n := int64(len(b.sel))
-		if r := f.form.router; r.buckets == 0 && r.partEnc == nil {
+		if r := f.form.router; r.buckets == 0 && r.partEnc == nil && t.assigner == nil {
 			n = int64(a.rows)
 		}
 		f.shares = append(f.shares, share{bucket: b, sel: b.sel, firstSeq: b.nextSeq})

@@ -32,10 +32,12 @@ type pending struct {
 	id      string // UUID in the names of all its files
 	nextM   int    // counters behind the UUID
 	nextL   int
+	nextI   int
 	deltas  []metadataFile
 	delta   metadataFile // the delta list
 	rows    int64        // rows added minus rows removed
 	merging *merging
+	index   *nextIndex // the next index manifest; nil: that of the base stays
 
 	again   bool      // an attempt has failed: the head may be old
 	checked int64     // snapshots below this id were asked whether they are this commit; 0: no look yet
@@ -238,7 +240,13 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 	if base.data, err = encodeMetas(base.name, metas); err != nil {
 		return nil, err
 	}
+	if err := t.combineIndex(ctx, p); err != nil {
+		return nil, err
+	}
 	files := []*metadataFile{&base, &p.delta}
+	if p.index != nil {
+		files = append(files, &p.index.file)
+	}
 	for i := range p.deltas {
 		files = append(files, &p.deltas[i])
 	}
@@ -306,6 +314,9 @@ func (t *Table) nextSnapshot(p *pending, schemaID int64, base *metadataFile) *Sn
 		TotalRecordCount: p.rows, DeltaRecordCount: p.rows, Watermark: p.commit.Watermark,
 		Properties: maps.Clone(p.commit.Properties),
 	}
+	if p.index != nil {
+		s.IndexManifest = &p.index.file.name
+	}
 	prev := t.head.snap
 	if prev == nil {
 		return s
@@ -314,7 +325,10 @@ func (t *Table) nextSnapshot(p *pending, schemaID int64, base *metadataFile) *Sn
 	s.TotalRecordCount += prev.TotalRecordCount
 	// Time travel and expiry take the time as growing with the id: a clock that was set back must not break them.
 	s.TimeMillis = max(s.TimeMillis, prev.TimeMillis)
-	s.IndexManifest, s.NextRowID = prev.IndexManifest, prev.NextRowID
+	s.NextRowID = prev.NextRowID
+	if p.index == nil {
+		s.IndexManifest = prev.IndexManifest
+	}
 	if prev.Watermark != nil && (s.Watermark == nil || *s.Watermark < *prev.Watermark) {
 		s.Watermark = prev.Watermark
 	}
@@ -341,6 +355,9 @@ func (t *Table) anySchema(ctx context.Context) (*schema.Schema, error) {
 // published takes the files that a snapshot names off the list of what may be deleted.
 func (p *pending) published(s *Snapshot) {
 	named := map[string]bool{s.BaseManifestList: true, s.DeltaManifestList: true}
+	if s.IndexManifest != nil {
+		named[*s.IndexManifest] = true
+	}
 	for _, f := range p.deltas {
 		named[f.name] = true
 	}

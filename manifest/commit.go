@@ -22,7 +22,10 @@ type Commit struct {
 	Identifier int64
 	// Entries are the files added and removed. A removal repeats the whole description of the file (paimon-format §5.2).
 	// The files must be durable already.
-	Entries    []Entry
+	Entries []Entry
+	// Index are index files that come with the change, durable already. Each replaces the one of its partition, bucket
+	// and type; all others stay (`manifest.IndexManifestFileHandler`, paimon-format §5.3).
+	Index      []IndexEntry
 	Properties map[string]string
 	Watermark  *int64
 	// SchemaID of the snapshot; nil: the latest at the time of the commit, which costs one look for a newer schema,
@@ -241,6 +244,9 @@ func (t *Table) settle(ctx context.Context, p *pending) (*Snapshot, error) {
 // lost cleans up after a race that is certainly lost and reports it.
 func (t *Table) lost(ctx context.Context, p *pending) error {
 	p.remove(ctx, t, p.doubt.snap.BaseManifestList)
+	if p.index != nil {
+		p.remove(ctx, t, p.index.file.name)
+	}
 	p.doubt = nil
 	return errLost
 }
@@ -259,6 +265,9 @@ func (t *Table) won(ctx context.Context, p *pending) (*Snapshot, error) {
 	index := t.head.indexAfter(d, p.change)
 	t.head = &head{snap: d.snap, metas: slices.Concat(d.base0, p.deltaMetas()), index: index}
 	p.published(d.snap)
+	if p.index != nil {
+		t.indexes = p.index.list
+	}
 	p.doubt = nil
 	return d.snap, nil
 }
@@ -299,6 +308,9 @@ func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
 			return nil, fmt.Errorf("file %s is named by two entries", id)
 		}
 		seen[id] = struct{}{}
+	}
+	if err := checkIndex(c.Index); err != nil {
+		return nil, err
 	}
 	s, err := t.anySchema(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ type Expired struct {
 	Snapshots int   // snapshot files deleted
 	Earliest  int64 // the earliest snapshot now
 	DataFiles int   // data and changelog files, with their index files
-	Metadata  int   // manifests, lists and statistics
+	Metadata  int   // manifests, lists, index files and statistics
 }
 
 // deleters is how many files are deleted at the same time.
@@ -46,7 +46,7 @@ const deleters = 16
 // The work is proportional to what expires: a data file is deleted when a snapshot up to the new earliest one removed
 // it and that snapshot did not add the same file at another level. What is named goes before what names it: data files,
 // manifests, lists, then the snapshots in ascending order, so that after a failure the next call finds what is left.
-// Index files (hash indexes, deletion vectors) are left to Paimon's cleaner of orphans.
+// Index files (hash indexes, deletion vectors) go when no index manifest that stays lists them.
 func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
 	if err := acquire(ctx, t.expiry); err != nil {
 		return Expired{}, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
@@ -86,12 +86,10 @@ func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
 		return done, err
 	}
-	for _, names := range [][]string{x.unnamed(x.manifests), x.unnamed(x.lists)} {
-		n, err := t.deleteAll(ctx, names)
-		done.Metadata += n
-		if err != nil {
-			return done, err
-		}
+	n, err := x.deleteMetadata(ctx)
+	done.Metadata += n
+	if err != nil {
+		return done, err
 	}
 	for _, id := range gone {
 		if err := t.store.Delete(ctx, snapshotName(id)); err != nil {
@@ -169,8 +167,9 @@ type expiry struct {
 	mu        sync.Mutex
 	manifests map[string]struct{} // of what expires
 	lists     map[string]struct{} // of what expires, and statistics
-	stays     map[string]struct{} // metadata files of what stays
-	indexed   bool
+	stays     map[string]struct{} // metadata and index files of what stays
+	indexes   map[string]struct{} // index files of what expires
+	listed    map[string]struct{} // index manifests that were read
 }
 
 // newExpiry makes an empty plan.
@@ -191,6 +190,7 @@ func (t *Table) newExpiry(ctx context.Context) (*expiry, error) {
 	return &expiry{
 		table: t, schema: s, options: opt, files: map[string][]string{}, dirs: map[string]string{},
 		manifests: map[string]struct{}{}, lists: map[string]struct{}{}, stays: map[string]struct{}{},
+		indexes: map[string]struct{}{}, listed: map[string]struct{}{},
 	}, nil
 }
 
@@ -219,9 +219,6 @@ func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expir
 	}
 	if err := x.protect(ctx, end); err != nil {
 		return nil, err
-	}
-	if x.indexed {
-		t.env.Log.Info("index files of expired snapshots are left to Paimon's orphan cleaner", "table", t.store.URL(""))
 	}
 	return x, nil
 }
@@ -267,6 +264,9 @@ func (x *expiry) expiring(ctx context.Context, gone []int64) error {
 				return err
 			}
 			x.note(x.lists, s)
+			if err := x.noteIndex(gctx, x.indexes, s); err != nil {
+				return err
+			}
 			base, err := ifThere(x.table.readList(gctx, s.BaseManifestList, s.BaseManifestListSize))
 			if err != nil {
 				return err
@@ -340,7 +340,63 @@ func (x *expiry) note(set map[string]struct{}, s *Snapshot) {
 	if s.Statistics != nil {
 		set["statistics/"+*s.Statistics] = struct{}{}
 	}
-	x.indexed = x.indexed || s.IndexManifest != nil
+	if s.IndexManifest != nil {
+		set[manifestPath(*s.IndexManifest)] = struct{}{}
+	}
+}
+
+// noteIndex remembers the index files that a snapshot's index manifest lists. The same manifest serves many snapshots and
+// is read once; those that stay are noted after those that expire, so a manifest of both is read for both.
+func (x *expiry) noteIndex(ctx context.Context, set map[string]struct{}, s *Snapshot) error {
+	if s.IndexManifest == nil {
+		return nil
+	}
+	key := fmt.Sprintf("%p %s", set, *s.IndexManifest)
+	x.mu.Lock()
+	_, done := x.listed[key]
+	x.listed[key] = struct{}{}
+	x.mu.Unlock()
+	if done {
+		return nil
+	}
+	entries, err := x.table.IndexFiles(ctx, s)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil // deleted by an expiry that did not come to its end
+	}
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i := range entries {
+		e := &entries[i]
+		if e.ExternalPath != nil {
+			continue // not ours to delete
+		}
+		dir, err := DataDir(x.schema, x.options, e.Partition, e.Bucket)
+		if err != nil {
+			return err
+		}
+		name, err := IndexPath(e, x.options.IndexInBucket, dir)
+		if err != nil {
+			return err
+		}
+		set[name] = struct{}{}
+	}
+	return nil
+}
+
+// deleteMetadata deletes index files, manifests and lists of what expires that nothing names which stays.
+func (x *expiry) deleteMetadata(ctx context.Context) (int, error) {
+	total := 0
+	for _, set := range []map[string]struct{}{x.indexes, x.manifests, x.lists} {
+		n, err := x.table.deleteAll(ctx, x.unnamed(set))
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }
 
 // noteMetas remembers manifests.
@@ -418,6 +474,9 @@ func (x *expiry) dir(e *Entry) (string, error) {
 // staying protects what a snapshot names: its metadata, and its live files when they may be among the condemned.
 func (x *expiry) staying(ctx context.Context, s *Snapshot, files bool) error {
 	x.note(x.stays, s)
+	if err := x.noteIndex(ctx, x.stays, s); err != nil {
+		return err
+	}
 	metas, err := x.table.manifests(ctx, s)
 	if err != nil {
 		return err

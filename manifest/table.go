@@ -48,6 +48,7 @@ type Table struct {
 	// Owned by the holder of commits.
 	head      *head               // what the last commit left behind, nil: to be read
 	undecided *Snapshot           // what a commit may have published without learning so, nil: nothing
+	indexes   indexList           // content of the index manifest seen last
 	frozen    map[string]struct{} // ` manifests that must not be rewritten, because they hold more than Entry can
 
 	swept bool // owned by the holder of expiry: snapshots below the earliest were looked for

@@ -193,8 +193,7 @@ func withRetention(data []byte, now time.Time, retained time.Duration) ([]byte, 
 		retained/time.Second, retained%time.Second), nil
 }
 
-// DeleteTag deletes a tag: ErrNoTag when it is not there. Files that only the tag kept are deleted too, as far as they
-// are data files, manifests and lists; index files are left to Paimon's cleaner of orphans.
+// DeleteTag deletes a tag: ErrNoTag when it is not there. Files that only the tag kept are deleted too.
 func (t *Table) DeleteTag(ctx context.Context, name string) (Expired, error) {
 	if err := t.mainOnly(); err != nil {
 		return Expired{}, err
@@ -246,6 +245,9 @@ func (t *Table) dropTagged(ctx context.Context, s *Snapshot) (Expired, error) {
 		return Expired{}, err
 	}
 	x.note(x.lists, s)
+	if err := x.noteIndex(ctx, x.indexes, s); err != nil {
+		return Expired{}, err
+	}
 	x.noteMetas(x.manifests, metas)
 	if err := x.staying(ctx, earliest, true); err != nil {
 		return Expired{}, err
@@ -257,12 +259,6 @@ func (t *Table) dropTagged(ctx context.Context, s *Snapshot) (Expired, error) {
 	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
 		return done, err
 	}
-	for _, names := range [][]string{x.unnamed(x.manifests), x.unnamed(x.lists)} {
-		n, err := t.deleteAll(ctx, names)
-		done.Metadata += n
-		if err != nil {
-			return done, err
-		}
-	}
-	return done, nil
+	done.Metadata, err = x.deleteMetadata(ctx)
+	return done, err
 }

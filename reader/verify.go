@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/lsm"
@@ -79,7 +80,13 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 		return rep, nil
 	}
 	v.verifyEntries(snap, entries, rep)
-	if err := r.verifyFiles(ctx, v, entries, spec.Data, rep); err != nil {
+	var hashes map[bucketKey]map[int32]struct{}
+	if spec.Data {
+		if hashes, err = r.keyHashes(ctx, v, snap, rep); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.verifyFiles(ctx, v, entries, spec.Data, hashes, rep); err != nil {
 		return nil, err
 	}
 	if err := r.verifyIndex(ctx, v, snap, entries, rep); err != nil {
@@ -175,13 +182,13 @@ func (v *view) verifyEntries(snap *manifest.Snapshot, entries []manifest.Entry, 
 }
 
 // verifyFiles checks every live file: that it exists with its size and, with data, what is in it.
-func (r *Reader) verifyFiles(ctx context.Context, v *view, entries []manifest.Entry, data bool, rep *Report) error {
+func (r *Reader) verifyFiles(ctx context.Context, v *view, entries []manifest.Entry, data bool, hashes map[bucketKey]map[int32]struct{}, rep *Report) error {
 	found := make([]string, len(entries))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	for i := range entries {
 		g.Go(func() error {
-			if err := r.verifyFile(gctx, v, &entries[i], data); err != nil {
+			if err := r.verifyFile(gctx, v, &entries[i], data, hashes); err != nil {
 				if gctx.Err() != nil {
 					return gctx.Err()
 				}
@@ -201,7 +208,7 @@ func (r *Reader) verifyFiles(ctx context.Context, v *view, entries []manifest.En
 	return nil
 }
 
-func (r *Reader) verifyFile(ctx context.Context, v *view, e *manifest.Entry, data bool) (err error) {
+func (r *Reader) verifyFile(ctx context.Context, v *view, e *manifest.Entry, data bool, hashes map[bucketKey]map[int32]struct{}) (err error) {
 	part, err := v.part(e)
 	if err != nil {
 		return err
@@ -218,7 +225,7 @@ func (r *Reader) verifyFile(ctx context.Context, v *view, e *manifest.Entry, dat
 	if !data || e.Bucket == schema.BucketPostpone { // postponed rows are in no order, and have no sequence numbers yet
 		return nil
 	}
-	c := fileCheck{keys: v.keys, minSeq: e.File.MinSeq, maxSeq: e.File.MaxSeq}
+	c := fileCheck{types: v.schema.Types(v.schema.KeyColumns()), hashes: hashes[bucketKey{string(e.Partition), e.Bucket}], dynamic: hashes != nil, keys: v.keys, minSeq: e.File.MinSeq, maxSeq: e.File.MaxSeq}
 	for {
 		rows, err := rd.Next()
 		if err == io.EOF {
@@ -239,6 +246,9 @@ func (r *Reader) verifyFile(ctx context.Context, v *view, e *manifest.Entry, dat
 
 // fileCheck follows the rows of one key-value file.
 type fileCheck struct {
+	types          []schema.Type      // of the key columns
+	hashes         map[int32]struct{} // key hashes of the bucket, in a table with dynamic buckets
+	dynamic        bool
 	keys           *lsm.Keys
 	minSeq, maxSeq int64
 	rows, deletes  int64
@@ -252,6 +262,17 @@ func (c *fileCheck) add(rows datafile.Rows) error {
 	vec, err := c.keys.Encode(rows.Cols, rows.N)
 	if err != nil {
 		return err
+	}
+	if c.dynamic {
+		found := make([]int32, rows.N)
+		if err := binrow.Hashes(found, c.types, rows.Cols, rows.N); err != nil {
+			return err
+		}
+		for i, h := range found {
+			if _, ok := c.hashes[h]; !ok {
+				return fmt.Errorf("the key of row %d is not in the hash index of its bucket", c.rows+int64(i))
+			}
+		}
 	}
 	for i := range rows.N {
 		key := string(c.keys.AppendCode(nil, &vec, i))

@@ -7,6 +7,7 @@ import (
 	"github.com/calve-io/calve/internal/indexfile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
 )
 
 // verifyIndex checks the index files of the snapshot: that each has its size, that every deletion vector can be read and
@@ -82,6 +83,64 @@ func (r *Reader) verifyIndexFile(ctx context.Context, v *view, e *manifest.Index
 		}
 	}
 	return nil
+}
+
+// keyHashes reads the HASH index of a table with dynamic buckets, by bucket; nil for others. A hash in two buckets of a
+// partition is a problem: rows of its keys may be there twice.
+func (r *Reader) keyHashes(ctx context.Context, v *view, snap *manifest.Snapshot, rep *Report) (map[bucketKey]map[int32]struct{}, error) {
+	if v.keys == nil || v.opts.Bucket != schema.BucketDynamic {
+		return nil, nil
+	}
+	index, err := r.meta.IndexFiles(ctx, snap)
+	out := map[bucketKey]map[int32]struct{}{}
+	owner := map[string]map[int32]int{} // by partition
+	for i := range index {
+		e := &index[i]
+		if e.Type != manifest.HashIndex {
+			continue
+		}
+		var hashes []int32
+		if hashes, err = r.readHashes(ctx, v, e); err != nil {
+			break
+		}
+		set := make(map[int32]struct{}, len(hashes))
+		out[bucketKey{string(e.Partition), e.Bucket}] = set
+		if owner[string(e.Partition)] == nil {
+			owner[string(e.Partition)] = map[int32]int{}
+		}
+		for _, h := range hashes {
+			set[h] = struct{}{}
+			if n, ok := owner[string(e.Partition)][h]; ok && n != e.Bucket {
+				rep.problem("key hash %d is in the hash index of the buckets %d and %d of one partition", h, n, e.Bucket)
+			}
+			owner[string(e.Partition)][h] = e.Bucket
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		rep.problem("%v", err)
+		return nil, nil
+	}
+	return out, nil
+}
+
+// readHashes reads one HASH file.
+func (r *Reader) readHashes(ctx context.Context, v *view, e *manifest.IndexEntry) ([]int32, error) {
+	path, err := v.indexPath(e)
+	if err != nil {
+		return nil, err
+	}
+	data, err := storage.ReadAll(ctx, r.store, path, e.Size)
+	if err != nil {
+		return nil, fmt.Errorf("hash index: %w", err)
+	}
+	hashes, err := indexfile.DecodeHashes(nil, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.store.URL(path), err)
+	}
+	return hashes, nil
 }
 
 // hidden says why the rows of the table are not the fold of its change stream, or "": batch reads do not see all files.

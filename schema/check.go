@@ -179,9 +179,8 @@ func (s *Schema) checkBuckets(o Options) error {
 	switch {
 	case o.Bucket == BucketPostpone && s.Keyed():
 		return s.refuse(optBucket, "calve does not write postponed rows; use a fixed number of buckets")
-	case o.Bucket < 0 && s.Keyed():
-		return s.refuse(optBucket, "calve does not write dynamic buckets; use a fixed number of buckets, for example 1 for "+
-			"each 1–2 GB of data")
+	case o.Bucket == BucketDynamic && s.Keyed() && o.DynamicMax == 0:
+		return s.refuse("dynamic-bucket.max-buckets", "must not be 0: give a number of buckets, or -1")
 	case o.Bucket == BucketPostpone:
 		return s.refuse(optBucket, "postponed buckets need a primary key; use -1 or a number of buckets with bucket-key")
 	case o.Bucket == BucketDynamic && len(o.BucketKey) > 0:

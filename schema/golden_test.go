@@ -113,7 +113,7 @@ func TestGoldenChecks(t *testing.T) {
 		"pk_changelog_lookup-schema-0":          {"", producer},
 		"pk_deletion_vectors-schema-0":          {"", dv},
 		"pk_deletion_vectors64-schema-0":        {"", dv},
-		"pk_dynamic_bucket-schema-0":            {"", `"bucket"`},
+		"pk_dynamic_bucket-schema-0":            {"", ""},
 		"pk_first_row-schema-0":                 {"", producer},
 		"pk_fixed-schema-0":                     {"", ""},
 		"pk_iceberg-schema-0":                   {"", `"metadata.iceberg.storage"`},

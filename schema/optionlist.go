@@ -19,7 +19,8 @@ var fixedOptions = []string{
 //go:generate go test . -run ^TestOptionsPage$ -update
 var optionGroups = []optionGroup{
 	// Buckets, merging, levels.
-	honours("fixed numbers of buckets for keyed tables; -1 or fixed with `bucket-key` for append tables", optBucket),
+	honours("fixed numbers of buckets or -1 (for keyed tables: dynamic); -2 (postponed) for readers only", optBucket),
+	honours("", "dynamic-bucket.target-row-num", "dynamic-bucket.max-buckets"),
 	honours("", optBucketKey),
 	honours("of the file indexes, calve knows Bloom filters", optBloomColumns, optIndexInManifest, "file-index.read.enabled"),
 	honours("`default` and `mod`", optBucketFunc),
@@ -71,7 +72,8 @@ var optionGroups = []optionGroup{
 
 	// What else is written.
 	refusesWriting("deletion-vectors.enabled", isFalse, "calve reads deletion vectors but writes none"),
-	honours("by readers", "deletion-vectors.merge-on-read", "index-file-in-data-file-dir", "streaming-read-overwrite"),
+	honours("", "index-file-in-data-file-dir"),
+	honours("by readers", "deletion-vectors.merge-on-read", "streaming-read-overwrite"),
 	refusesAll("postpone.merge-on-read", isFalse, "calve does not merge postponed rows while it reads"),
 	ignores("says something to tables with `deletion-vectors.enabled` only", "deletion-vectors.bitmap64",
 		"deletion-vector.index-file.target-size"),
@@ -149,9 +151,9 @@ var optionGroups = []optionGroup{
 		"commit.strict-mode.last-safe-snapshot", "commit.user-prefix", "snapshot.ignore-empty-commit",
 		"dynamic-partition-overwrite"),
 	ignores("append files have no order to keep between files; calve keeps it within a bucket", "bucket-append-ordered"),
-	ignores("dynamic and postponed buckets are refused by the value of `bucket`", "dynamic-bucket.target-row-num",
-		"dynamic-bucket.initial-buckets", "dynamic-bucket.max-buckets", "dynamic-bucket.assigner-parallelism",
-		"dynamic-bucket.*", "postpone.batch-write-fixed-bucket", "postpone.batch-write-fixed-bucket.max-parallelism",
+	ignores("how many assigners share the work in Flink; calve is one", "dynamic-bucket.initial-buckets",
+		"dynamic-bucket.assigner-parallelism", "dynamic-bucket.*"),
+	ignores("postponed and cross-partition buckets are refused by the value of `bucket` and by the keys", "postpone.batch-write-fixed-bucket", "postpone.batch-write-fixed-bucket.max-parallelism",
 		"postpone.default-bucket-num", "postpone.*", "cross-partition-upsert.index-ttl",
 		"cross-partition-upsert.bootstrap-parallelism", "cross-partition-upsert.*"),
 

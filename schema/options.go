@@ -39,6 +39,8 @@ type Options struct {
 	Bucket         int      // bucket: number of buckets, BucketDynamic or BucketPostpone
 	BucketKey      []string // bucket-key; empty: the trimmed primary key
 	BucketFunction string   // bucket-function.type: "default" or "mod"
+	DynamicRows    int64    // dynamic-bucket.target-row-num: keys of a dynamic bucket before the next one is opened
+	DynamicMax     int      // dynamic-bucket.max-buckets: of a partition; -1: no bound
 
 	// Merging and levels.
 	MergeEngine                 string   // merge-engine
@@ -153,6 +155,8 @@ func (s *Schema) ParseOptions() (Options, error) {
 	o := Options{
 		Bucket:            p.int(optBucket, defaultBucket(s.Version), BucketPostpone, math.MaxInt32),
 		BucketKey:         p.columns(s, optBucketKey),
+		DynamicRows:       int64(p.int("dynamic-bucket.target-row-num", 2_000_000, 1, math.MaxInt32)),
+		DynamicMax:        p.int("dynamic-bucket.max-buckets", -1, -1, math.MaxInt16),
 		BucketFunction:    p.word(optBucketFunc, "default"),
 		MergeEngine:       p.word(optMergeEngine, Deduplicate),
 		ChangelogProducer: p.word(optProducer, "none"),

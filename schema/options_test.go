@@ -67,7 +67,7 @@ func TestStatsMode(t *testing.T) {
 // TestDefaults holds Paimon 1.3.1's defaults for a keyed table and an append table.
 func TestDefaults(t *testing.T) {
 	want := Options{
-		Bucket: -1, BucketFunction: "default", MergeEngine: "deduplicate", ChangelogProducer: "none", NumLevels: 6,
+		Bucket: -1, BucketFunction: "default", DynamicRows: 2_000_000, DynamicMax: -1, MergeEngine: "deduplicate", ChangelogProducer: "none", NumLevels: 6,
 		CompactionTrigger: 5, StopTrigger: 8, MaxSizeAmplificationPercent: 200, SizeRatio: 1, CompactionMinFiles: 5, FileFormat: "parquet",
 		TargetFileSize: 128 << 20, Compression: "zstd", ZstdLevel: 1, DataFilePrefix: "data-", LegacyPartitionName: true,
 		DefaultPartitionName: "__DEFAULT_PARTITION__", StatsMode: "truncate(16)", StatsDense: true, ManifestTargetSize: 8 << 20,

@@ -181,7 +181,7 @@ func TestNewErrors(t *testing.T) {
 		{cols, "", "f", "", "Java version"},
 		{cols, "", "y", "", "no text"},
 		{cols, "", "z", "", "time zone"},
-		{cols, "id", "", "bucket=-1", `"bucket" = "-1"`},
+		{cols, "id", "", "bucket=-2", `"bucket" = "-2"`},
 		{cols, "id", "", "bucket=-2", `"bucket" = "-2"`},
 		{cols, "id", "", "bucket=0", "must not be 0"},
 		{cols, "id", "", "bucket=x", `"bucket" = "x"`},

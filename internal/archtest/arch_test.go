@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"manifest":            {"schema", "storage", "internal/binrow"},
 	"lsm":                 {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "manifest"},
 	"export":              {"schema", "storage", "internal/binrow", "manifest"},
-	"engine":              {"schema", "storage", "internal/binrow", "internal/datafile", "manifest", "lsm"},
+	"engine":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "manifest", "lsm"},
 	"reader":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "internal/predicate", "internal/rowjson", "manifest", "lsm"},
 	"ingest":              {"schema", "storage", "manifest", "engine"},
 	"internal/server":     {"schema", "storage", "manifest", "engine", "reader", "export", "ingest", "internal/config"},

@@ -75,6 +75,19 @@ func Buckets(dst []int32, types []schema.Type, cols []arrow.Array, n, buckets in
 		clear(dst[:n])
 		return nil
 	}
+	if err := Hashes(dst, types, cols, n); err != nil {
+		return err
+	}
+	reduce(dst[:n], int32(buckets))
+	return nil
+}
+
+// Hashes writes Paimon's hash of each of the first n rows to dst. The columns are the fields of the row in their order,
+// with their types.
+func Hashes(dst []int32, types []schema.Type, cols []arrow.Array, n int) error {
+	if err := checkBuckets(dst, cols, n, 1); err != nil {
+		return err
+	}
 	cells, err := bindCells(make([]cell, 0, len(cols)), types, cols)
 	if err != nil {
 		return err
@@ -88,7 +101,6 @@ func Buckets(dst []int32, types []schema.Type, cols []arrow.Array, n, buckets in
 	default:
 		hashRows(dst, cells)
 	}
-	reduce(dst, int32(buckets))
 	return nil
 }
 
