@@ -124,8 +124,8 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	if s.Keyed() && f.opts.Bucket == schema.BucketDynamic {
 		t.assigner = newAssigner(f.opts, env.Rand)
 	}
-	snap, err := latestOrNil(ctx, meta)
-	if err != nil {
+	snap, err := meta.LatestListed(ctx)
+	if err != nil && !errors.Is(err, manifest.ErrNoSnapshot) {
 		return nil, err
 	}
 	if snap != nil {
