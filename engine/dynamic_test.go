@@ -60,7 +60,7 @@ func indexOf(t *testing.T, st storage.Store) (map[int][]int32, []string) {
 	return out, names
 }
 
-func write(t *testing.T, tab *engine.Table, s *schema.Schema, n int, rows []row) {
+func writeCommit(t *testing.T, tab *engine.Table, s *schema.Schema, n int, rows []row) {
 	t.Helper()
 	if err := tab.Write(t.Context(), batchOf(s, rows)); err != nil {
 		t.Fatal(err)
@@ -77,8 +77,8 @@ func TestDynamicBuckets(t *testing.T) {
 	s := dynamicSchema(t, nil)
 	mustCreate(t, st, s)
 	tab := mustOpen(t, st, engine.Settings{})
-	write(t, tab, s, 1, ids(0, 8, "a"))
-	write(t, tab, s, 2, ids(4, 12, "b"))
+	writeCommit(t, tab, s, 1, ids(0, 8, "a"))
+	writeCommit(t, tab, s, 2, ids(4, 12, "b"))
 	if err := tab.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestDynamicBuckets(t *testing.T) {
 		t.Errorf("hashes %v, want %v", got, want)
 	}
 	tab = mustOpen(t, st, engine.Settings{})
-	write(t, tab, s, 3, append(ids(0, 12, "c"), row{kind: schema.Delete, part: "x", id: 3}))
+	writeCommit(t, tab, s, 3, append(ids(0, 12, "c"), row{kind: schema.Delete, part: "x", id: 3}))
 	if _, again := indexOf(t, st); !slices.Equal(again, names) {
 		t.Errorf("known keys wrote index files %v, there were %v", again, names)
 	}
@@ -106,7 +106,7 @@ func TestDynamicBuckets(t *testing.T) {
 	if _, again := indexOf(t, st); !slices.Equal(again, names) {
 		t.Errorf("a compaction changed the index files to %v", again)
 	}
-	write(t, tab, s, 4, ids(12, 30, "d"))
+	writeCommit(t, tab, s, 4, ids(12, 30, "d"))
 	after, _ := indexOf(t, st)
 	if len(after) != 6 || len(after[2]) != 5 {
 		t.Errorf("%v", after)
@@ -122,7 +122,7 @@ func TestDynamicBucketsBound(t *testing.T) {
 	s := dynamicSchema(t, map[string]string{"dynamic-bucket.max-buckets": "2"})
 	mustCreate(t, st, s)
 	tab := mustOpen(t, st, engine.Settings{})
-	write(t, tab, s, 1, ids(0, 100, "a"))
+	writeCommit(t, tab, s, 1, ids(0, 100, "a"))
 	index, _ := indexOf(t, st)
 	if len(index) != 2 || len(index[0])+len(index[1]) != 100 || len(index[0]) < 20 || len(index[1]) < 20 {
 		t.Errorf("%d and %d keys in %d buckets", len(index[0]), len(index[1]), len(index))
@@ -136,9 +136,9 @@ func TestDynamicForeignWriter(t *testing.T) {
 	s := dynamicSchema(t, nil)
 	mustCreate(t, st, s)
 	one := mustOpen(t, st, engine.Settings{})
-	write(t, one, s, 1, ids(0, 3, "a"))
+	writeCommit(t, one, s, 1, ids(0, 3, "a"))
 	two := mustOpen(t, st, engine.Settings{})
-	write(t, two, s, 1, ids(3, 6, "b"))
+	writeCommit(t, two, s, 1, ids(3, 6, "b"))
 	if err := one.Write(t.Context(), batchOf(s, ids(4, 5, "c"))); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestDynamicForeignWriter(t *testing.T) {
 	if err := three.Compact(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	write(t, two, s, 2, ids(0, 9, "d"))
+	writeCommit(t, two, s, 2, ids(0, 9, "d"))
 	mustVerify(t, st)
 	if got := contents(t, st); len(got) != 9 || got["x/4"] != "d" {
 		t.Errorf("%v", got)
@@ -175,7 +175,7 @@ func TestDynamicExpiry(t *testing.T) {
 	tab := mustOpen(t, st, engine.Settings{})
 	meta := readerOf(st).Meta()
 	for i := range int64(6) {
-		write(t, tab, s, int(i), ids(i*10, i*10+10, fmt.Sprint(i)))
+		writeCommit(t, tab, s, int(i), ids(i*10, i*10+10, fmt.Sprint(i)))
 		if i == 1 {
 			snap, err := meta.Latest(t.Context())
 			if err != nil {
