@@ -80,6 +80,10 @@ func (r *flinkRig) prepare(ctx context.Context, place *Place, options map[string
 	return r.place.Create(ctx, r.table, &Case{Name: r.name, Columns: flinkColumns, Key: []string{"k"}, Options: options})
 }
 
+// commitInterval leaves Flink's commits room on a slow machine, where one attempt of it takes a second and more: beside a
+// writer that publishes as often as that, it loses race after race.
+const commitInterval = 3 * time.Second
+
 // startServe starts calve on the table, reading a topic of its own.
 func (r *flinkRig) startServe(ctx context.Context, workers int) error {
 	kafka, err := r.lab.Kafka(ctx)
@@ -110,10 +114,10 @@ pipelines:
   - name: beside
     table: %s
     kafka: {brokers: [%q], topic: %s}
-    commit-interval: 1s
+    commit-interval: %s
     compaction: {workers: %d}
     export: {iceberg: false}
-`, r.place.Warehouse, r.listen, s3.Endpoint, s3.Region, s3.Access, s3.Secret, r.table, kafka.Address, r.name, workers)
+`, r.place.Warehouse, r.listen, s3.Endpoint, s3.Region, s3.Access, s3.Secret, r.table, kafka.Address, r.name, commitInterval, workers)
 	file := filepath.Join(r.lab.Data, r.name+".yaml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (r *flinkRig) inserts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.guard.held.Store(2) // the moment in which Flink would overwrite a commit, made to happen
+	r.guard.held.Store(1) // the moment in which Flink would overwrite a commit, made to happen
 	if err := r.startServe(ctx, 0); err != nil {
 		return err
 	}
