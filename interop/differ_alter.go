@@ -179,6 +179,8 @@ func (g *generator) retype(a *HistoryAlter, column string) {
 		from, err1 := calveType(strings.TrimSuffix(old.text, " NOT NULL"), &ids)
 		to, err2 := calveType(a.Type, &ids)
 		risky := isText(old) && !isText(k) // Java fails on texts that are no numbers, and so on
+		// Java takes a TIME that is negative out of timestamps before 1970.
+		risky = risky || k.Word == "TIME" && strings.HasPrefix(old.Word, "TIMESTAMP")
 		if err1 == nil && err2 == nil && !from.Equal(to) && !risky && schema.CanCast(from, to, true) {
 			k.NotNull = old.NotNull
 			g.kinds[column] = k

@@ -46,6 +46,12 @@ func (g *generator) mergeEngine() {
 			m.aggregate(!remove)
 		}
 	}
+	for name := range g.Options { // Java keeps distinct values, and rows by key, in the order of a hash table
+		column, ok := strings.CutSuffix(name, ".distinct")
+		if ok && g.Options[column+".aggregate-function"] == "collect" || strings.Contains(name, ".nested-") {
+			delete(g.Options, name)
+		}
+	}
 	*g = m.generator
 }
 
