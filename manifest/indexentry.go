@@ -56,7 +56,7 @@ const indexSchemaText = schemaHead +
 var indexSchema = avro.MustParse(indexSchemaText)
 
 var indexRequired = []string{"_VERSION", "_KIND", "_PARTITION", "_BUCKET", "_INDEX_TYPE", "_FILE_NAME", "_FILE_SIZE", "_ROW_COUNT"}
-var indexOptional = []string{"_DELETIONS_VECTORS_RANGES", "_EXTERNAL_PATH"}
+var indexOptional = []string{"_DELETIONS_VECTORS_RANGES", "_EXTERNAL_PATH", "_GLOBAL_INDEX"}
 
 // wireIndex is one record of an index manifest.
 type wireIndex struct {
@@ -70,6 +70,7 @@ type wireIndex struct {
 	Rows      int64           `avro:"_ROW_COUNT"`
 	Vectors   *[]*wireVectors `avro:"_DELETIONS_VECTORS_RANGES"`
 	External  *string         `avro:"_EXTERNAL_PATH"`
+	Global    *struct{}       `avro:"_GLOBAL_INDEX"` // Paimon 1.4: what an index over the whole table covers; only whether it is there
 }
 
 // wireVectors is DeletionVectorMeta.
@@ -122,6 +123,7 @@ func encodeIndex(name string, entries []IndexEntry) ([]byte, error) {
 func decodeIndex(name string, data []byte) (entries []IndexEntry, lossy bool, err error) {
 	defer recoverCorrupt(name, &err)
 	var s fileSchema
+	global := false
 	err = decodeContainer(name, data, func(text string) error {
 		if text == indexSchemaText {
 			s = fileSchema{avro: indexSchema}
@@ -139,13 +141,13 @@ func decodeIndex(name string, data []byte) (entries []IndexEntry, lossy bool, er
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, e)
+		entries, global = append(entries, e), global || w.Global != nil
 		return rest, nil
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	return entries, s.lossy, nil
+	return entries, s.lossy || global, nil
 }
 
 // indexFromWire checks a decoded record.

@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/twmb/avro"
 )
 
 // goldenIndex is an index line of files.jsonl.
@@ -96,6 +99,59 @@ func TestGoldenIndexFiles(t *testing.T) {
 		if n == 0 {
 			t.Errorf("%s has no index files", table)
 		}
+	}
+}
+
+// TestIndexManifestOfNewerPaimon: an index manifest of Paimon 1.4.2, which has a field more. Where that is null, as in all
+// tables without an index over the whole table, the entries can be written again; where it is not, they would lose it.
+func TestIndexManifestOfNewerPaimon(t *testing.T) {
+	data, err := os.ReadFile("testdata/index-manifest-paimon-1.4.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &container{name: "theirs", data: data}
+	text, err := c.header()
+	if err != nil || !strings.Contains(text, "_GLOBAL_INDEX") {
+		t.Fatalf("%v: %s", err, text)
+	}
+	entries, lossy, err := decodeIndex("i", data)
+	if err != nil || lossy || len(entries) == 0 || entries[0].Type != HashIndex {
+		t.Errorf("%d entries, lossy %v: %v", len(entries), lossy, err)
+	}
+	newer, err := avro.Parse(strings.Replace(indexSchemaText, `{"name":"_EXTERNAL_PATH"`,
+		`{"name":"_GLOBAL_INDEX","type":["null",{"type":"record","name":"g","fields":[{"name":"at","type":"long"},{"name":"meta","type":["null","bytes"]}]}],"default":null},{"name":"_EXTERNAL_PATH"`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type global struct {
+		At   int64   `avro:"at"`
+		Meta *[]byte `avro:"meta"`
+	}
+	type record struct {
+		Version   int32           `avro:"_VERSION"`
+		Kind      int32           `avro:"_KIND"`
+		Partition []byte          `avro:"_PARTITION"`
+		Bucket    int32           `avro:"_BUCKET"`
+		Type      string          `avro:"_INDEX_TYPE"`
+		Name      string          `avro:"_FILE_NAME"`
+		Size      int64           `avro:"_FILE_SIZE"`
+		Rows      int64           `avro:"_ROW_COUNT"`
+		Vectors   *[]*wireVectors `avro:"_DELETIONS_VECTORS_RANGES"`
+		External  *string         `avro:"_EXTERNAL_PATH"`
+		Global    *global         `avro:"_GLOBAL_INDEX"`
+	}
+	some := []byte("x")
+	data, err = encodeContainer("i", newer, []record{
+		{Version: 1, Partition: []byte{0}, Type: "HASH", Name: "a"},
+		{Version: 1, Partition: []byte{0}, Type: "other", Name: "b", Global: &global{7, &some}},
+		{Version: 1, Partition: []byte{0}, Type: "HASH", Name: "c"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, lossy, err = decodeIndex("i", data)
+	if err != nil || !lossy || len(entries) != 3 || entries[2].Name != "c" {
+		t.Errorf("%+v, lossy %v: %v", entries, lossy, err)
 	}
 }
 
