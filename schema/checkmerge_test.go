@@ -88,3 +88,24 @@ func TestRefuseRetract(t *testing.T) {
 		}
 	}
 }
+
+// TestIgnoreRetractNeedsAFunction: without a function of its own, a column of a sequence group is emptied by a delete,
+// whatever its ignore-retract says, as in Paimon.
+func TestIgnoreRetractNeedsAFunction(t *testing.T) {
+	cols, err := ParseColumns("k INT NOT NULL, s INT, a INT, b INT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Spec{Columns: cols, PrimaryKeys: []string{"k"}, Options: map[string]string{"merge-engine": "partial-update",
+		"fields.s.sequence-group": "a,b", "fields.a.ignore-retract": "true", "fields.b.ignore-retract": "true", "fields.b.aggregate-function": "sum"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.ParseOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := s.Aggregate(o, "a"), s.Aggregate(o, "b"); a.IgnoreRetract || a.Function != "" || !b.IgnoreRetract || b.Function != "sum" {
+		t.Errorf("a: %+v, b: %+v", a, b)
+	}
+}

@@ -127,6 +127,9 @@ func (s *Schema) Aggregate(o Options, column string) Aggregate {
 	if a.Function == AggFirstNotNull {
 		a.Function = AggFirstNonNull
 	}
+	if a.Function == "" {
+		a.IgnoreRetract = false // the option speaks of a function (`FieldIgnoreRetractAgg` wraps one)
+	}
 	return a
 }
 
