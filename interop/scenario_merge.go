@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/calve-io/calve/reader"
@@ -55,7 +56,7 @@ func mergeHistories(ctx context.Context, l *Lab, worker *Worker, report *Report,
 		plays := 0
 		try := func(h *History) *disagreement {
 			plays++
-			return playMerge(ctx, l, worker, h, fmt.Sprintf("merge.h%d_%d", h.Seed, plays))
+			return playMerge(ctx, l, worker, h, fmt.Sprintf("merge.%s_%d_%d", strings.ReplaceAll(engine, "-", "_"), h.Seed, plays))
 		}
 		found := try(h)
 		if found == nil || ctx.Err() != nil {
