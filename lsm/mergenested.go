@@ -68,7 +68,7 @@ func (m *merging) foldElements(c colRule, a arrow.Array) (arrow.Array, error) {
 		}
 		ends = append(ends, int32(len(idx)))
 	}
-	kid, err := take(nil, e.kid, idx)
+	kid, err := Take(e.kid, idx)
 	if err != nil {
 		return nil, err
 	}

@@ -115,11 +115,8 @@ func (s *sources) kinds(mem *arena, p place) []int8 {
 	return dst
 }
 
-// takeAt copies single rows of a column that lies in several arrays of one type.
+// takeAt copies single rows of a column that lies in several arrays of one type. The places are those of rows.
 func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
-	if p.src == nil {
-		return take(mem, srcs[0], p.row)
-	}
 	nulls := false
 	for _, a := range srcs {
 		if err := checkLayout(a); err != nil {
@@ -171,6 +168,9 @@ func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
 }
 
 func takeFixedAt[T any](mem *arena, srcs []arrow.Array, p place) *memory.Buffer {
+	if p.src == nil {
+		return bytesOf(takeSlice(mem, values[T](srcs[0]), p.row))
+	}
 	vals := make([][]T, len(srcs))
 	for i, a := range srcs {
 		vals[i] = values[T](a)
@@ -184,6 +184,9 @@ func takeFixedAt[T any](mem *arena, srcs []arrow.Array, p place) *memory.Buffer 
 }
 
 func takeStringsAt(mem *arena, srcs []arrow.Array, p place) ([]int32, []byte, error) {
+	if p.src == nil {
+		return takeStrings(mem, srcs[0], p.row)
+	}
 	offs, datas := make([][]int32, len(srcs)), make([][]byte, len(srcs))
 	for i, a := range srcs {
 		offs[i], datas[i] = strings32(a)
@@ -221,6 +224,9 @@ func takeStringsAt(mem *arena, srcs []arrow.Array, p place) ([]int32, []byte, er
 
 // takeBitsAt takes bits of the bitmap in buffer number buf; a missing validity bitmap counts as all ones.
 func takeBitsAt(mem *arena, srcs []arrow.Array, p place, buf int) []byte {
+	if p.src == nil {
+		return takeBits(mem, srcs[0], p.row, buf)
+	}
 	bits, base := make([][]byte, len(srcs)), make([]int, len(srcs))
 	for i, a := range srcs {
 		if a.Len() > 0 && (buf > 0 || a.NullN() > 0) {

@@ -7,63 +7,16 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
 // Take copies single rows of one array, in the order of idx, to a new array. Types are those of Gather.
 func Take(a arrow.Array, idx []int32) (arrow.Array, error) {
-	return take(nil, a, idx)
-}
-
-// take is Take with memory from an arena.
-func take(mem *arena, a arrow.Array, idx []int32) (arrow.Array, error) {
-	if err := checkLayout(a); err != nil {
-		return nil, fmt.Errorf("take: %w", err)
-	}
 	for _, i := range idx {
 		if int(i) >= a.Len() || i < 0 {
 			return nil, fmt.Errorf("take: row %d of %d", i, a.Len())
 		}
 	}
-	if arrow.IsNested(a.DataType().ID()) {
-		return takeNested(mem, []arrow.Array{a}, place{row: idx})
-	}
-	bufs := make([]*memory.Buffer, 2, 3)
-	nullN := 0
-	if a.NullN() > 0 {
-		valid := takeBits(mem, a, idx, 0)
-		nullN = len(idx) - bitutil.CountSetBits(valid, 0, len(idx))
-		bufs[0] = memory.NewBufferBytes(valid)
-	}
-	switch t := a.DataType().(type) {
-	case *arrow.BooleanType:
-		bufs[1] = memory.NewBufferBytes(takeBits(mem, a, idx, 1))
-	case arrow.BinaryDataType:
-		off, data, err := takeStrings(mem, a, idx)
-		if err != nil {
-			return nil, err
-		}
-		bufs[1] = bytesOf(off)
-		bufs = append(bufs, memory.NewBufferBytes(data))
-	case arrow.FixedWidthDataType:
-		switch t.BitWidth() {
-		case 8:
-			bufs[1] = bytesOf(takeSlice(mem, values[uint8](a), idx))
-		case 16:
-			bufs[1] = bytesOf(takeSlice(mem, values[uint16](a), idx))
-		case 32:
-			bufs[1] = bytesOf(takeSlice(mem, values[uint32](a), idx))
-		case 64:
-			bufs[1] = bytesOf(takeSlice(mem, values[uint64](a), idx))
-		case 128:
-			bufs[1] = bytesOf(takeSlice(mem, values[[2]uint64](a), idx))
-		default:
-			return nil, fmt.Errorf("take: %s is not supported", t)
-		}
-	default:
-		return nil, fmt.Errorf("take: %s is not supported", t)
-	}
-	return newArray(a.DataType(), len(idx), bufs, nullN, nil), nil
+	return takeAt(nil, []arrow.Array{a}, place{row: idx})
 }
 
 func takeSlice[T any](mem *arena, v []T, idx []int32) []T {
