@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,7 +69,7 @@ func TestLinesFollow(t *testing.T) {
 	for n := int64(0); n < 10; n += (<-commits).Rows {
 	}
 	next := alterTable(t, mem, addColumn("w"))
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // a gap longer than the commit interval, after which the source looks
 	say(10, 10)
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
@@ -98,9 +99,10 @@ func TestKafkaFollowsByCommit(t *testing.T) {
 	table := openTable(t, mem, "kafka")
 	cfg := b.config()
 	cfg.Limits.CommitInterval = time.Hour // no gap is ever long enough for a look
-	cfg.Limits.CommitRows = 5
+	cfg.Limits.CommitRows = 1
 	followed := make(chan *schema.Schema, 1)
-	p := start(cfg, table, &list{}, Events{Followed: func(s *schema.Schema) { followed <- s }})
+	var committed atomic.Int64
+	p := start(cfg, table, &list{}, Events{Followed: func(s *schema.Schema) { followed <- s }, Committed: func(c Committed) { committed.Add(c.Rows) }})
 	send := func(i int) { b.send("t", 0, "", fmt.Sprintf(`{"id":%d,"v":"v","w":"w%d"}`, i, i)) }
 	n := 0
 	for ; n < 10; n++ {
@@ -117,7 +119,11 @@ func TestKafkaFollowsByCommit(t *testing.T) {
 	if s := <-followed; s.ID != next.ID {
 		t.Errorf("followed schema %d", s.ID)
 	}
-	time.Sleep(50 * time.Millisecond) // what is sent is read; stopping commits it
+	for end := time.Now().Add(30 * time.Second); committed.Load() <= int64(last); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d rows of %d are committed", committed.Load(), last+1)
+		}
+	}
 	if err := p.stop(t); err != nil {
 		t.Fatal(err)
 	}
