@@ -56,6 +56,9 @@ func (c *Cache) fill(name, spec string, fill func(dir string) error) (string, er
 	if complete() {
 		return dir, nil
 	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil { // who asks first makes the cache
+		return "", err
+	}
 	// One fetch at a time, over all processes: the clients unpack and compile on all cores.
 	lock, err := lockFile(filepath.Join(c.Dir, "fetch.lock"), true)
 	if err != nil {
