@@ -14,10 +14,11 @@ import (
 // ignore-update-before (`table.sink.RowKindGenerator`, `utils.RowKindFilter`), and which kinds its merge engine cannot
 // take.
 type rowKinds struct {
-	column int // of rowkind.field, -1: none
-	drop   [4]bool
-	refuse [4]string // why, by kind
-	plain  bool      // nothing of it
+	column  int // of rowkind.field, -1: none
+	drop    [4]bool
+	refuse  [4][]schema.Refusal // by kind
+	refused bool                // there are refusals
+	plain   bool                // nothing of it
 }
 
 func newRowKinds(s *schema.Schema, o schema.Options) *rowKinds {
@@ -31,16 +32,17 @@ func newRowKinds(s *schema.Schema, o schema.Options) *rowKinds {
 	}
 	r.drop[schema.Delete] = o.Merge.IgnoreDelete
 	r.drop[schema.UpdateBefore] = o.Merge.IgnoreDelete || o.Merge.IgnoreUpdateBefore
-	for _, k := range []schema.RowKind{schema.UpdateBefore, schema.Delete} {
-		r.refuse[k] = s.RefuseRetract(o, k)
+	r.refuse = s.Refusals(o)
+	for _, why := range r.refuse {
+		r.refused = r.refused || len(why) > 0
 	}
-	r.plain = r.column < 0 && r.drop == [4]bool{} && r.refuse == [4]string{}
+	r.plain = r.column < 0 && r.drop == [4]bool{} && !r.refused
 	return r
 }
 
 // apply gives the batch as it is to be written: with the kinds that the column names, without the rows that are dropped.
 func (r *rowKinds) apply(b schema.Batch) (schema.Batch, error) {
-	if r.plain || r.column < 0 && b.Kinds == nil {
+	if r.plain {
 		return b, nil
 	}
 	if r.column >= 0 {
@@ -56,14 +58,60 @@ func (r *rowKinds) apply(b schema.Batch) (schema.Batch, error) {
 		}
 		if r.drop[k] {
 			dropped++
-		} else if why := r.refuse[k]; why != "" {
-			return b, fmt.Errorf("%w: row %d is %s: %s", ErrRows, i, k, why)
 		}
+	}
+	if err := r.check(b); err != nil {
+		return b, err
 	}
 	if dropped == 0 {
 		return b, nil
 	}
 	return r.without(b, b.Len()-dropped)
+}
+
+// check refuses a batch with a row that the table cannot take.
+func (r *rowKinds) check(b schema.Batch) error {
+	if !r.refused || b.Kinds == nil && len(r.refuse[schema.Insert]) == 0 {
+		return nil
+	}
+	for k := schema.Insert; k <= schema.Delete; k++ {
+		for _, refusal := range r.refuse[k] {
+			for i := range b.Len() {
+				if (b.Kinds == nil && k == schema.Insert || b.Kinds != nil && b.Kinds[i] == k) && refuses(&refusal, b, i) {
+					return fmt.Errorf("%w: row %d is %s: %s", ErrRows, i, k, refusal.Why)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// refuses reports whether a refusal is for a row.
+func refuses(f *schema.Refusal, b schema.Batch, row int) bool {
+	switch f.When {
+	case schema.RefuseNull, schema.RefuseSet:
+		for _, c := range f.Columns {
+			if b.Rec.Column(c).IsValid(row) {
+				return f.When == schema.RefuseSet
+			}
+		}
+		return f.When == schema.RefuseNull
+	case schema.RefuseZero:
+		switch c := b.Rec.Column(f.Columns[0]).(type) {
+		case *array.Int8:
+			return c.IsValid(row) && c.Value(row) == 0
+		case *array.Int16:
+			return c.IsValid(row) && c.Value(row) == 0
+		case *array.Int32:
+			return c.IsValid(row) && c.Value(row) == 0
+		case *array.Int64:
+			return c.IsValid(row) && c.Value(row) == 0
+		case *array.Decimal128:
+			return c.IsValid(row) && c.Value(row).Sign() == 0
+		}
+		return false
+	}
+	return true
 }
 
 // kindsOf reads row kinds from a column.

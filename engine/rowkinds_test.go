@@ -79,7 +79,9 @@ func TestKindsThatCannotBeMerged(t *testing.T) {
 	}{
 		{map[string]string{"merge-engine": "first-row"}, row{kind: schema.Delete, id: 1}, `"ignore-delete"`},
 		{map[string]string{"merge-engine": "partial-update"}, row{kind: schema.UpdateBefore, id: 1}, `"ignore-delete"`},
-		{map[string]string{"merge-engine": "aggregation", "fields.name.aggregate-function": "max"}, row{kind: schema.Delete, id: 1}, `"fields.name.ignore-retract"`},
+		{map[string]string{"merge-engine": "aggregation", "fields.p.aggregate-function": "max"}, row{kind: schema.Delete, id: 1}, `"fields.p.ignore-retract"`},
+		{map[string]string{"merge-engine": "aggregation"}, row{kind: schema.Delete, id: 1}, `"p" is NOT NULL`},
+		{map[string]string{"merge-engine": "aggregation", "fields.p.aggregate-function": "max", "fields.p.ignore-retract": "true"}, row{kind: schema.UpdateBefore, id: 1}, `"p" is NOT NULL`},
 		{map[string]string{"rowkind.field": "p"}, row{part: "I", id: 1}, `"I"`},
 	}
 	for _, c := range cases {

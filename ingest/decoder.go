@@ -73,6 +73,8 @@ const defaultRecordBytes = 16 << 20
 //     pairs or, if keys are text, numbers, dates or times, an object. VARIANT cannot be read.
 //   - null and a missing field are NULL; a missing field of a column with a default gets the default. NOT NULL columns
 //     refuse both, but for the columns of a delete that are not its key: they get the type's zero value.
+//   - A row that the table's merge engine cannot take (schema.Refusals) refuses its record, as does a text that is no row
+//     kind in the column of the table option "rowkind.field".
 //   - Anything out of range, of another type, or malformed, a field that occurs twice, and invalid UTF-8 anywhere refuse
 //     the record. Fields that are no columns are checked to be JSON and ignored. Names are case-sensitive.
 func NewDecoder(cfg DecoderConfig) (Decoder, error) {
@@ -111,6 +113,10 @@ func NewDecoder(cfg DecoderConfig) (Decoder, error) {
 		}
 	}
 	if err := d.bindUnits(); err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	var err error
+	if d.rules, err = newRowRules(cfg.Schema); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
 	d.makePlans()

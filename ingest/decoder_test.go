@@ -404,6 +404,58 @@ func checkDecode(t *testing.T, cfg DecoderConfig, key, value, want string) {
 	}
 }
 
+// TestRowsThatCannotBeMerged refuses records whose rows the table's merge engine cannot take, one by one: the table would
+// refuse the batch, and after a restart the same batch again.
+func TestRowsThatCannotBeMerged(t *testing.T) {
+	cases := []struct {
+		options string
+		record  string
+		want    string // reason; "": it is taken
+	}{
+		{"merge-engine=first-row", `{"k":1,"a":1,"n":1,"op":"-D"}`, `"ignore-delete"`},
+		{"merge-engine=first-row;ignore-delete=true", `{"k":1,"a":1,"n":1,"op":"-D"}`, ""},
+		{"merge-engine=first-row", `{"k":1,"a":1,"n":1,"op":"+U"}`, ""},
+		{"merge-engine=aggregation", `{"k":1,"a":1,"n":1,"op":"-D"}`, `column "n" is NOT NULL`},
+		{"merge-engine=aggregation", `{"k":1,"a":1,"n":1}`, ""},
+		{"merge-engine=aggregation;fields.n.aggregate-function=sum;fields.a.aggregate-function=product", `{"k":1,"a":0,"n":1,"op":"-U"}`, "a 0 cannot be taken"},
+		{"merge-engine=aggregation;fields.n.aggregate-function=sum;fields.a.aggregate-function=product", `{"k":1,"a":2,"n":1,"op":"-U"}`, ""},
+		{"merge-engine=partial-update;fields.a.sequence-group=n", `{"k":1,"a":1,"n":1,"op":"-U"}`, `column "n" is NOT NULL`},
+		{"merge-engine=partial-update;fields.a.sequence-group=n", `{"k":1,"a":null,"n":1,"op":"-U"}`, ""},
+		{"merge-engine=partial-update;fields.a.sequence-group=n", `{"k":1,"a":null,"n":1}`, "its value does not count"},
+		{"rowkind.field=s", `{"k":1,"n":1,"s":"I"}`, `"s"`},
+		{"rowkind.field=s", `{"k":1,"n":1}`, "is null"},
+		{"rowkind.field=s", `{"k":1,"n":1,"s":"-D"}`, ""},
+		{"rowkind.field=s;merge-engine=first-row", `{"k":1,"n":1,"s":"-D"}`, `"ignore-delete"`},
+	}
+	for _, c := range cases {
+		s := tableOf(t, "k", "k INT", "a INT", "n INT NOT NULL", "s STRING")
+		for _, o := range strings.Split(c.options, ";") {
+			name, value, _ := strings.Cut(o, "=")
+			s.Options[name] = value
+		}
+		d := newTestDecoder(t, DecoderConfig{Schema: s})
+		good := `{"k":2,"a":1,"n":1,"s":"+I"}`
+		var refused error
+		for _, text := range []string{good, c.record, good} {
+			if err := d.Decode(&Record{Value: []byte(text)}); err != nil && refused == nil && text == c.record {
+				refused = err
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if (refused == nil) != (c.want == "") || refused != nil && (!errors.Is(refused, ErrRow) || !strings.Contains(refused.Error(), c.want)) {
+			t.Errorf("%s: %s: error %v, want %q", c.options, c.record, refused, c.want)
+		}
+		want := 3
+		if c.want != "" {
+			want = 2
+		}
+		if rows := rowsOf(d); len(rows) != want {
+			t.Errorf("%s: %s: rows %v", c.options, c.record, rows)
+		}
+	}
+}
+
 func TestEnvelope(t *testing.T) {
 	cfg := DecoderConfig{Schema: tableOf(t, "day,id", "id BIGINT", "st STRING", "day STRING"), Format: FormatDebezium}
 	cases := []struct{ name, value, want string }{

@@ -17,6 +17,7 @@ type jsonDecoder struct {
 	keys  []int // primary key columns that come from JSON
 	metas []int // metadata columns
 	keyed bool
+	rules rowRules
 
 	row, root plan // members of a row, and of the envelope around it
 	keyOnly   plan // members of a row of which only the key is read
@@ -366,6 +367,9 @@ func (d *jsonDecoder) complete(r *Record, kind schema.RowKind) int {
 		return -1
 	}
 	if d.nulls > 0 && d.settleNulls(kind) < 0 {
+		return -1
+	}
+	if d.rules.any && d.obey(kind) < 0 {
 		return -1
 	}
 	d.setKind(d.at, kind)

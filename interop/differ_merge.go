@@ -72,7 +72,7 @@ func (g *generator) takeKinds() error {
 	g.rowKinds = []string{"+I", "+I", "+U"}
 	for _, k := range []schema.RowKind{schema.Delete, schema.UpdateBefore} {
 		removes := k == schema.Delete && o.MergeEngine == schema.Aggregation && o.Merge.RemoveOnDelete
-		if s.RefuseRetract(o, k) == "" && (!divides || removes) {
+		if len(s.Refusals(o)[k]) == 0 && (!divides || removes) {
 			g.rowKinds = append(g.rowKinds, k.String())
 		}
 	}

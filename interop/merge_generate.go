@@ -174,7 +174,7 @@ func (g *mergeGenerator) takeKinds() error {
 	g.kindsTaken = []string{"+I", "+I", "+U"}
 	for _, k := range []schema.RowKind{schema.Delete, schema.UpdateBefore} {
 		removes := k == schema.Delete && o.MergeEngine == schema.Aggregation && o.Merge.RemoveOnDelete
-		if s.RefuseRetract(o, k) == "" && (!divides || removes) {
+		if len(s.Refusals(o)[k]) == 0 && (!divides || removes) {
 			g.kindsTaken = append(g.kindsTaken, k.String())
 		}
 	}

@@ -25,6 +25,9 @@ func ruleTable(t testing.TB, r *rand.Rand) *schema.Schema {
 	cols := slices.Clone(keys)
 	column := func(typ string) string {
 		name := fmt.Sprintf("c%d", len(cols))
+		if r.IntN(4) == 0 && !strings.HasPrefix(typ, "DECIMAL") { // a sum of decimals that overflows is null
+			typ += " NOT NULL"
+		}
 		cols = append(cols, name+" "+typ)
 		return name
 	}
@@ -123,11 +126,23 @@ func aggregateColumn(r *rand.Rand, options map[string]string, column func(string
 func kindsFor(s *schema.Schema, o schema.Options) []int8 {
 	kinds := []int8{0, 2}
 	for _, k := range []schema.RowKind{schema.UpdateBefore, schema.Delete} {
-		if s.RefuseRetract(o, k) == "" && !hasProduct(s, o, k) {
+		always := func(f schema.Refusal) bool { return f.When == schema.RefuseAlways }
+		if !slices.ContainsFunc(s.Refusals(o)[k], always) && !hasProduct(s, o, k) {
 			kinds = append(kinds, int8(k))
 		}
 	}
 	return kinds
+}
+
+// taken leaves out the rows that the table refuses.
+func taken(s *schema.Schema, o schema.Options, rows []row) []row {
+	refusals := s.Refusals(o)
+	return slices.DeleteFunc(rows, func(r row) bool {
+		return slices.ContainsFunc(refusals[r.kind], func(f schema.Refusal) bool {
+			set := slices.ContainsFunc(f.Columns, func(c int) bool { return r.vals[c] != nil })
+			return f.When == schema.RefuseAlways || f.When == schema.RefuseSet && set || f.When == schema.RefuseNull && !set
+		})
+	})
 }
 
 // hasProduct reports whether a retract would divide, for which random values are no good.
@@ -187,6 +202,9 @@ func playRules(t *testing.T, r *rand.Rand, b *bucket) {
 		rows := randRows(r, b.s, pool, 1+r.IntN(60))
 		for i := range rows {
 			rows[i].kind = kinds[r.IntN(len(kinds))]
+		}
+		if rows = taken(b.s, o, rows); len(rows) == 0 {
+			continue
 		}
 		made := b.flush(rows)
 		same(t, "flush", b.rows(made), oracleRows(t, write, rows, false))

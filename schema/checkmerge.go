@@ -216,36 +216,3 @@ func unfit(function string, t Type) string {
 	}
 	return "there is no such aggregate function; correct its name"
 }
-
-// RefuseRetract says why the table cannot take a row of this kind, or "" if it can: some merge functions fail when they
-// meet a row that takes something back. Paimon finds out when rows are merged, and by then the row is in the table.
-func (s *Schema) RefuseRetract(o Options, kind RowKind) string {
-	m := &o.Merge
-	switch {
-	case kind.IsAdd() || m.IgnoreDelete || kind == UpdateBefore && m.IgnoreUpdateBefore:
-		return ""
-	case o.MergeEngine == FirstRow:
-		return "a first-row table takes no deletes; set the table option \"ignore-delete\" to drop them"
-	case o.MergeEngine == PartialUpdate && !m.RemoveOnDelete && len(m.Groups) == 0:
-		return "a partial-update table takes no deletes; set one of the table options \"ignore-delete\" and " +
-			"\"partial-update.remove-record-on-delete\", or use sequence groups"
-	case o.MergeEngine == Aggregation && m.RemoveOnDelete && kind == Delete, o.MergeEngine == Deduplicate, o.MergeEngine == PartialUpdate && m.RemoveOnDelete:
-		return ""
-	}
-	for _, f := range s.Fields {
-		a := s.Aggregate(o, f.Name)
-		if !a.IgnoreRetract && !retracts(a.Function) {
-			return fmt.Sprintf("column %q is merged with %s, which cannot take a value back; set the table option %q to true to leave the column as it is",
-				f.Name, a.Function, fieldsPrefix+f.Name+suffixIgnoreRetract)
-		}
-	}
-	return ""
-}
-
-func retracts(function string) bool {
-	switch function {
-	case AggMax, AggMin, AggFirstValue, AggFirstNonNull, AggListagg, AggBoolAnd, AggBoolOr:
-		return false
-	}
-	return true
-}

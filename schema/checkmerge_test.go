@@ -1,9 +1,6 @@
 package schema
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 // TestMergeOptionErrors holds that what Paimon refuses about merging is refused, with the option named.
 func TestMergeOptionErrors(t *testing.T) {
@@ -50,42 +47,6 @@ func TestMergeOptionErrors(t *testing.T) {
 	for _, c := range cases {
 		_, err := New(Spec{Columns: columns(t, cols), PrimaryKeys: []string{"id"}, Options: optionMap(c.options)})
 		wantError(t, c.options, err, c.want)
-	}
-}
-
-// TestRefuseRetract: which tables take deletes.
-func TestRefuseRetract(t *testing.T) {
-	cases := []struct {
-		options        string
-		before, delete string
-	}{
-		{"", "", ""},
-		{"merge-engine=first-row", `"ignore-delete"`, `"ignore-delete"`},
-		{"merge-engine=first-row,ignore-delete=true", "", ""},
-		{"merge-engine=partial-update", `"ignore-delete"`, `"ignore-delete"`},
-		{"merge-engine=partial-update,ignore-update-before=true", "", `"ignore-delete"`},
-		{"merge-engine=partial-update,partial-update.remove-record-on-delete=true", "", ""},
-		{"merge-engine=partial-update,fields.a.sequence-group=b", "", ""},
-		{"merge-engine=partial-update,fields.a.sequence-group=b,fields.b.aggregate-function=max", `"fields.b.ignore-retract"`, `"fields.b.ignore-retract"`},
-		{"merge-engine=aggregation", "", ""},
-		{"merge-engine=aggregation,fields.a.aggregate-function=max", `"fields.a.ignore-retract"`, `"fields.a.ignore-retract"`},
-		{"merge-engine=aggregation,fields.a.aggregate-function=max,fields.a.ignore-retract=true", "", ""},
-		{"merge-engine=aggregation,fields.a.aggregate-function=max,aggregation.remove-record-on-delete=true", `"fields.a.ignore-retract"`, ""},
-	}
-	for _, c := range cases {
-		s, err := New(Spec{Columns: columns(t, "id BIGINT, a INT, b INT"), PrimaryKeys: []string{"id"}, Options: optionMap(c.options)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, err := s.ParseOptions()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for kind, want := range map[RowKind]string{UpdateBefore: c.before, Delete: c.delete} {
-			if got := s.RefuseRetract(o, kind); (want == "") != (got == "") || !strings.Contains(got, want) {
-				t.Errorf("%s, %s: %q, want %q", c.options, kind, got, want)
-			}
-		}
 	}
 }
 
