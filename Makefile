@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
-.PHONY: all build demo test lint interop bench bench-peer clean help
+.PHONY: all build demo test lint interop bench bench-peers bench-compare clean help
 
 all: build
 
@@ -34,8 +34,11 @@ interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, Duck
 bench: ## run the microbenchmarks and write bench/results and bench/README.md
 	go run ./bench
 
-bench-peer: ## measure beside Paimon Java (its jars come with make interop; needs a JDK) and write bench/results
+bench-peers: ## measure beside Paimon Java and DuckDB (make interop fetches them; needs a JDK) and write bench/PEERS.md
 	go run ./bench/peer
+
+bench-compare: ## what a change cost: OLD=bench/results/A.txt NEW=bench/results/B.txt
+	go tool -modfile=interop/tools/go.mod benchstat $(OLD) $(NEW)
 
 clean: ## remove what was built
 	rm -rf bin dist

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
-	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/google/uuid"
 
 	eng "github.com/calve-io/calve/engine"
@@ -23,40 +23,58 @@ import (
 
 // calve is calve's side, in this process.
 type calve struct {
-	dir  string
-	data *data
-	rows [commits][]arrow.RecordBatch
+	dir string
+	job *job
 }
-
-func (c *calve) name() string { return "calve" }
 
 func env() eng.Env {
 	return eng.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
-func (c *calve) store(table string) (storage.Store, error) {
-	return storage.NewLocal(filepath.Join(c.dir, table))
-}
+func (c *calve) folder(table string) string { return filepath.Join(c.dir, table) }
 
-func (c *calve) create(ctx context.Context, table string, options map[string]string) error {
-	cols, err := schema.ParseColumns(columns)
-	if err != nil {
-		return err
+// life takes a table through its life. The compaction on one core and DuckDB work on copies of the same files, made
+// before any compaction. d may be nil.
+func (c *calve) life(ctx context.Context, table string, d *duck) (l life, err error) {
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(c.folder(table)), os.RemoveAll(c.folder(table+"-copy")))
+	}()
+	if err := c.create(ctx, table); err != nil {
+		return l, err
 	}
-	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"k"}, Options: options})
-	if err != nil {
-		return err
-	}
-	for i := range c.rows {
-		if c.rows[i] == nil {
-			c.rows[i] = batches(s, c.data[i])
+	l.times = map[string]timing{}
+	step := func(phase string, do func() (timing, error)) {
+		if err == nil {
+			l.times[phase], err = do()
 		}
 	}
-	st, err := c.store(table)
+	step(write, func() (timing, error) { return c.write(ctx, table) })
+	step(mergeRead, func() (t timing, err error) { t, l.sums[0], err = c.read(ctx, table); return t, err })
+	if err == nil {
+		err = linkAll(c.folder(table), c.folder(table+"-copy"))
+	}
+	step(compact, func() (timing, error) { return c.compact(ctx, table) })
+	step(read, func() (t timing, err error) { t, l.sums[1], err = c.read(ctx, table); return t, err })
+	if d != nil {
+		for _, threads := range []int{1, runtime.NumCPU()} {
+			step(dedup(threads), func() (timing, error) { return d.dedup(c.folder(table+"-copy"), threads, l.sums[1].rows) })
+		}
+	}
+	if err != nil {
+		return l, err
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	step(compact1, func() (timing, error) { return c.compact(ctx, table+"-copy") })
+	step(codec1, func() (timing, error) { return c.codec(ctx, table) })
+	return l, err
+}
+
+func (c *calve) create(ctx context.Context, table string) error {
+	st, err := storage.NewLocal(c.folder(table))
 	if err != nil {
 		return err
 	}
-	return eng.Create(ctx, st, s)
+	return eng.Create(ctx, st, c.job.schema)
 }
 
 // timed measures work in this process.
@@ -77,7 +95,7 @@ func processorTime() float64 {
 
 func (c *calve) write(ctx context.Context, table string) (timing, error) {
 	return c.opened(ctx, table, func(t *eng.Table) error {
-		for _, rows := range c.rows {
+		for _, rows := range c.job.commits {
 			for _, r := range rows {
 				if err := t.Write(ctx, schema.Batch{Rec: r}); err != nil {
 					return err
@@ -97,7 +115,7 @@ func (c *calve) compact(ctx context.Context, table string) (timing, error) {
 
 // opened measures work on a table, opening and closing it included, with a buffer as large as Paimon's.
 func (c *calve) opened(ctx context.Context, table string, work func(*eng.Table) error) (timing, error) {
-	st, err := c.store(table)
+	st, err := storage.NewLocal(c.folder(table))
 	if err != nil {
 		return timing{}, err
 	}
@@ -111,7 +129,7 @@ func (c *calve) opened(ctx context.Context, table string, work func(*eng.Table) 
 }
 
 func (c *calve) read(ctx context.Context, table string) (t timing, s sum, err error) {
-	st, err := c.store(table)
+	st, err := storage.NewLocal(c.folder(table))
 	if err != nil {
 		return t, s, err
 	}
@@ -129,38 +147,19 @@ func (c *calve) read(ctx context.Context, table string) (t timing, s sum, err er
 	return t, s, err
 }
 
-// add sums a batch up as PeerBench.java does.
-func (s *sum) add(rec arrow.RecordBatch) {
-	n := int(rec.NumRows())
-	s.rows += int64(n)
-	s1, s2 := rec.Column(1).(*array.String), rec.Column(2).(*array.String)
-	d, ts, dec := rec.Column(3).(*array.Float64), rec.Column(4).(*array.Timestamp), rec.Column(5).(*array.Decimal128)
-	in, b := rec.Column(6).(*array.Int32), rec.Column(7).(*array.Boolean)
-	for r, k := range rec.Column(0).(*array.Int64).Int64Values() {
-		s.check += k
-		if s1.IsValid(r) {
-			s.check += int64(s1.ValueLen(r))
+// linkAll makes a copy of a folder out of links to its files, which never change.
+func linkAll(from, to string) error {
+	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		if s2.IsValid(r) {
-			s.check += 3 * int64(s2.ValueLen(r))
+		rel, err := filepath.Rel(from, name)
+		if err != nil {
+			return err
 		}
-		if d.IsValid(r) {
-			s.check += int64(math.Floor(d.Value(r)*100 + 0.5))
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
 		}
-		if ts.IsValid(r) {
-			s.check += int64(ts.Value(r))
-		}
-		if dec.IsValid(r) {
-			s.check += 5 * int64(dec.Value(r).LowBits())
-		}
-		if in.IsValid(r) {
-			s.check += 7 * int64(in.Value(r))
-		}
-		if b.IsValid(r) {
-			s.check += 13
-			if b.Value(r) {
-				s.check -= 2
-			}
-		}
-	}
+		return os.Link(name, filepath.Join(to, rel))
+	})
 }

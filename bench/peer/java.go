@@ -1,31 +1,19 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 )
 
-// java is Paimon's side, a program that takes commands.
-type java struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
-}
+// java is Paimon's side.
+type java struct{ *worker }
 
-func (j *java) name() string { return "paimon-java" }
-
-// startJava compiles and starts PeerBench.java and gives it the rows.
-func startJava(ctx context.Context, jars, dir string, d *data) (*java, error) {
+// startJava compiles and starts PeerBench.java and gives it the schema and the rows.
+func startJava(ctx context.Context, jars, dir string, of *job) (_ *java, err error) {
 	if _, err := os.Stat(jars); err != nil {
 		return nil, fmt.Errorf("no jars of Paimon in %s (run `make interop` once, or name their folder with -jars): %w", jars, err)
 	}
@@ -34,25 +22,24 @@ func startJava(ctx context.Context, jars, dir string, d *data) (*java, error) {
 	if out, err := compile.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("javac: %w: %s", err, out)
 	}
-	log, err := os.Create(filepath.Join(dir, "java.log"))
+	w, err := start(ctx, filepath.Join(dir, "java.log"), "java", "java", "-Xmx6g", fmt.Sprintf("-XX:ActiveProcessorCount=%d", runtime.GOMAXPROCS(0)),
+		"--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", classes+":"+path, "PeerBench", filepath.Join(dir, "java"), filepath.Join(dir, "spill"))
 	if err != nil {
 		return nil, err
 	}
-	j := &java{cmd: exec.CommandContext(ctx, "java", "-Xmx6g", fmt.Sprintf("-XX:ActiveProcessorCount=%d", runtime.GOMAXPROCS(0)),
-		"--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", classes+":"+path, "PeerBench", filepath.Join(dir, "java"), filepath.Join(dir, "spill"))}
-	j.cmd.Stderr = log
-	out, err := j.cmd.StdoutPipe()
+	j := &java{w}
+	text, err := of.schema.Encode()
 	if err != nil {
 		return nil, err
 	}
-	if j.in, err = j.cmd.StdinPipe(); err != nil {
+	name := filepath.Join(dir, "schema.json")
+	if err := os.WriteFile(name, text, 0o644); err != nil {
 		return nil, err
 	}
-	j.out = bufio.NewScanner(out)
-	if err := j.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("java: %w", err)
+	if _, err := j.ask("schema", name); err != nil {
+		return nil, err
 	}
-	for i, rows := range d {
+	for i, rows := range of.commits {
 		name := filepath.Join(dir, fmt.Sprintf("rows-%d.bin", i))
 		if err := save(name, rows); err != nil {
 			return nil, err
@@ -64,74 +51,29 @@ func startJava(ctx context.Context, jars, dir string, d *data) (*java, error) {
 	return j, nil
 }
 
-// ask sends a command and gives the words of the answer.
-func (j *java) ask(words ...string) ([]string, error) {
-	if _, err := fmt.Fprintln(j.in, strings.Join(words, " ")); err != nil {
-		return nil, fmt.Errorf("java: %w", err)
+// life takes a table through its life.
+func (j *java) life(table string) (l life, err error) {
+	l.times = map[string]timing{}
+	if _, err := j.ask("create", table); err != nil {
+		return l, err
 	}
-	if !j.out.Scan() {
-		return nil, fmt.Errorf("java ended while it was asked to %s: %w", words[0], io.ErrUnexpectedEOF)
+	for i, phase := range []string{write, mergeRead, compact, read} {
+		command := phase
+		if phase == mergeRead {
+			command = read
+		}
+		t, rest, err := j.timed(command, table)
+		if err != nil {
+			return l, err
+		}
+		l.times[phase] = t
+		if command == read {
+			if len(rest) != 2 {
+				return l, fmt.Errorf("java answered %v to read", rest)
+			}
+			l.sums[i/2] = sum{rest[0], rest[1]}
+		}
 	}
-	answer := strings.Fields(j.out.Text())
-	if len(answer) == 0 || answer[0] == "error" {
-		return nil, fmt.Errorf("java: %s: %s", words[0], j.out.Text())
-	}
-	return answer, nil
-}
-
-func (j *java) stop() error {
-	if err := j.in.Close(); err != nil {
-		return err
-	}
-	return j.cmd.Wait()
-}
-
-func (j *java) create(_ context.Context, table string, options map[string]string) error {
-	words := []string{"create", table}
-	for _, k := range slices.Sorted(maps.Keys(options)) {
-		words = append(words, k+"="+options[k])
-	}
-	_, err := j.ask(words...)
-	return err
-}
-
-func (j *java) write(_ context.Context, table string) (timing, error) { return j.timed("write", table) }
-
-func (j *java) compact(_ context.Context, table string) (timing, error) {
-	return j.timed("compact", table)
-}
-
-func (j *java) timed(what, table string) (timing, error) {
-	w, err := j.ask(what, table)
-	if err != nil {
-		return timing{}, err
-	}
-	return parseTiming(w)
-}
-
-func parseTiming(w []string) (t timing, err error) {
-	if len(w) < 2 {
-		return t, fmt.Errorf("java answered %q", w)
-	}
-	if t.wall, err = strconv.ParseFloat(w[0], 64); err == nil {
-		t.cpu, err = strconv.ParseFloat(w[1], 64)
-	}
-	return t, err
-}
-
-func (j *java) read(_ context.Context, table string) (t timing, s sum, err error) {
-	w, err := j.ask("read", table)
-	if err != nil {
-		return t, s, err
-	}
-	if len(w) != 4 {
-		return t, s, fmt.Errorf("java answered %q", w)
-	}
-	if t, err = parseTiming(w); err != nil {
-		return t, s, err
-	}
-	if s.rows, err = strconv.ParseInt(w[2], 10, 64); err == nil {
-		s.check, err = strconv.ParseInt(w[3], 10, 64)
-	}
-	return t, s, err
+	_, err = j.ask("drop", table)
+	return l, err
 }

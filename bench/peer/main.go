@@ -1,9 +1,9 @@
-// Command peer measures calve beside Paimon's Java library: both write, read and compact tables of the same rows on the
-// same disk in turn, round after round, and must agree on what is in them. It needs a JDK 17 and Paimon's jars, which
-// `make interop` fetches.
+// Command peer measures calve beside its peers: Paimon's Java library and DuckDB. All take the same rows on the same disk
+// in turn, round after round, and must agree on what is in the tables. It needs what `make interop` fetches into .cache:
+// a JDK 17 with Paimon's jars, and DuckDB's Python module.
 //
-//	go run ./bench/peer                 # writes bench/results/DATE-COMMIT-peer.md
-//	go run ./bench/peer -rows 20000 -rounds 1 -o ''
+//	go run ./bench/peer                        # all data sets; writes bench/results and bench/PEERS.md
+//	go run ./bench/peer -sets random -rounds 3 -o ''
 package main
 
 import (
@@ -15,27 +15,20 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/bench/dataset"
+	"github.com/calve-io/calve/schema"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	var c config
-	flag.StringVar(&c.jars, "jars", ".cache/peers/jars/paimon", "folder with Paimon's jars")
-	flag.IntVar(&c.rows, "rows", 250_000, "rows of a commit; there are eight commits")
-	flag.IntVar(&c.rounds, "rounds", 5, "measured rounds; one more before them warms up")
-	flag.StringVar(&c.scratch, "dir", "", "folder on the disk to be measured (default: the folder for temporary files)")
-	out := flag.String("o", "bench/results", "folder that gets the result; '' writes nothing")
-	flag.Parse()
-	page, err := c.run(ctx, os.Stderr)
-	if err == nil {
-		fmt.Print(page)
-		if *out != "" {
-			err = os.WriteFile(filepath.Join(*out, time.Now().UTC().Format(time.DateOnly)+"-"+commit(ctx)+"-peer.md"), []byte(page), 0o644)
-		}
-	}
-	if err != nil {
+	if err := mainErr(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(1)
 	}
@@ -43,25 +36,58 @@ func main() {
 
 // config is the command line.
 type config struct {
-	jars, scratch string
-	rows, rounds  int
+	jars, python, flights string
+	scratch, out          string
+	sets                  *regexp.Regexp
+	rounds                int
+	scale                 float64
 }
 
-// workload is a kind of table.
-type workload struct {
-	name, about string
-	options     map[string]string
-	sparse      bool // most cells are null, as in partial updates
+func parseFlags(args []string) (c config, err error) {
+	fs := flag.NewFlagSet("peer", flag.ContinueOnError)
+	fs.StringVar(&c.jars, "jars", ".cache/peers/jars/paimon", "folder with Paimon's jars")
+	fs.StringVar(&c.python, "python", ".cache/peers/venv/duckdb/bin/python", "a Python that has DuckDB")
+	fs.StringVar(&c.flights, "flights", ".cache/flights-3m.parquet", "the flights; fetched from the npm registry if they are not there")
+	fs.StringVar(&c.scratch, "dir", "", "folder on the disk to be measured (default: the folder for temporary files)")
+	fs.StringVar(&c.out, "o", "bench", "folder that gets results/DATE-COMMIT-peers.txt, PEERS.md and peers.svg; '' writes nothing")
+	fs.IntVar(&c.rounds, "rounds", 5, "measured rounds; one more before them warms up")
+	fs.Float64Var(&c.scale, "scale", 1, "share of the rows of each commit")
+	sets := fs.String("sets", "", "only data sets whose name matches this expression; nothing is written unless -o is given")
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	if fs.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q: all settings are flags", fs.Arg(0))
+	}
+	if c.sets, err = regexp.Compile(*sets); err != nil {
+		return c, fmt.Errorf("-sets: %w", err)
+	}
+	given := false
+	fs.Visit(func(f *flag.Flag) { given = given || f.Name == "o" })
+	if *sets != "" && !given {
+		c.out = ""
+	}
+	return c, nil
 }
 
-var workloads = []workload{
-	{name: "deduplicate", about: "the newest row of a key stays"},
-	{name: "partial-update", about: "six of ten cells are null, later values are put into earlier rows", sparse: true,
-		options: map[string]string{"merge-engine": "partial-update"}},
-	{name: "aggregation", about: "sums, greatest and last values of the rows of a key",
-		options: map[string]string{"merge-engine": "aggregation", "fields.d.aggregate-function": "sum",
-			"fields.ts.aggregate-function": "max", "fields.dec.aggregate-function": "sum", "fields.i.aggregate-function": "sum",
-			"fields.b.aggregate-function": "bool_or"}},
+func mainErr(ctx context.Context, args []string) error {
+	c, err := parseFlags(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rep, err := c.run(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Print(rep.page())
+	fmt.Println(rep.line())
+	if c.out == "" {
+		return nil
+	}
+	return rep.save(c.out)
 }
 
 // common are the options that make the work the same: one bucket, and no compaction before it is asked for.
@@ -71,95 +97,139 @@ var common = map[string]string{
 	"num-levels": "3",
 }
 
-// engine is one side.
-type engine interface {
-	name() string
-	create(ctx context.Context, table string, options map[string]string) error
-	write(ctx context.Context, table string) (timing, error)
-	compact(ctx context.Context, table string) (timing, error)
-	read(ctx context.Context, table string) (timing, sum, error)
-}
-
 // timing is what something took, in seconds.
 type timing struct{ wall, cpu float64 }
 
-// sum is what a read saw.
-type sum struct{ rows, check int64 }
+// Phases of a table's life.
+const (
+	write     = "write"
+	mergeRead = "merge-read"
+	compact   = "compact"
+	read      = "read"
+	compact1  = "compact-1core" // with one core
+	codec1    = "codec-1core"   // decode of the same input and encode of the same output, without merge, on one core
+)
 
-// phases are what is measured of a table.
-var phases = []string{"write", "merge-read", "compact", "read"}
-
-func (c config) run(ctx context.Context, progress io.Writer) (_ string, err error) {
-	dir, err := os.MkdirTemp(c.scratch, "calve-peer-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	rep := report{config: c}
-	for _, w := range workloads {
-		if err := c.workload(ctx, w, filepath.Join(dir, w.name), &rep, progress); err != nil {
-			return "", fmt.Errorf("%s: %w", w.name, err)
-		}
-	}
-	return rep.page(ctx), nil
+// life is what the phases of one table took, and what was read before and after the compaction.
+type life struct {
+	times map[string]timing
+	sums  [2]sum
 }
 
-func (c config) workload(ctx context.Context, w workload, dir string, rep *report, progress io.Writer) (err error) {
+// job is a data set to be measured: its rows are made once, for every engine.
+type job struct {
+	set     dataset.Set
+	schema  *schema.Schema
+	commits [][]arrow.RecordBatch
+	rows    int64 // of all commits
+}
+
+func newJob(set dataset.Set, scale float64) (*job, error) {
+	j := &job{set: set}
+	var err error
+	if j.schema, err = set.Schema(common); err != nil {
+		return nil, err
+	}
+	n := max(1, int(float64(set.Rows)*scale))
+	for c := range dataset.Commits {
+		b, err := set.Batches(j.schema.Arrow(), c, n)
+		if err != nil {
+			return nil, err
+		}
+		j.commits = append(j.commits, b)
+		j.rows += int64(n)
+	}
+	return j, nil
+}
+
+// chosen gives the data sets to be measured.
+func (c config) chosen(ctx context.Context) ([]dataset.Set, error) {
+	var out []dataset.Set
+	for _, s := range dataset.Sets {
+		if c.sets.MatchString(s.Name) {
+			out = append(out, s)
+		}
+	}
+	if c.sets.MatchString("flights") {
+		if err := fetchFlights(ctx, c.flights); err != nil {
+			return nil, err
+		}
+		s, err := dataset.OpenFlights(c.flights)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no data set matches %s", c.sets)
+	}
+	return out, nil
+}
+
+func (c config) run(ctx context.Context, progress io.Writer) (_ *report, err error) {
+	sets, err := c.chosen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(c.scratch, "calve-peer-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	rep := newReport(ctx, c.rounds)
+	for _, s := range sets {
+		begin := time.Now()
+		if err := c.measureSet(ctx, s, filepath.Join(dir, s.Name), rep, progress); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		fmt.Fprintf(progress, "%s: %s\n", s.Name, time.Since(begin).Round(time.Second))
+	}
+	return rep, nil
+}
+
+func (c config) measureSet(ctx context.Context, set dataset.Set, dir string, rep *report, progress io.Writer) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	d := makeData(c.rows, w.sparse)
-	j, err := startJava(ctx, c.jars, dir, d)
+	w, err := newJob(set, c.scale)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.stop()) }()
-	engines := []engine{&calve{dir: filepath.Join(dir, "calve"), data: d}, j}
+	j, err := startJava(ctx, c.jars, dir, w)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.stop(), os.RemoveAll(dir)) }()
+	var d *duck
+	if plainRows(set) {
+		if d, err = startDuck(ctx, c.python, filepath.Join(dir, "duck.parquet")); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.stop()) }()
+	}
+	rep.begin(w)
+	own := &calve{dir: filepath.Join(dir, "calve"), job: w}
 	for round := range c.rounds + 1 {
-		var seen [2][2]sum
-		for i, e := range engines {
-			fmt.Fprintf(progress, "%s: round %d of %d: %s\n", w.name, round, c.rounds, e.name())
-			t, s, err := measure(ctx, e, fmt.Sprintf("t%d", round), merged(common, w.options))
-			if err != nil {
-				return fmt.Errorf("%s: %w", e.name(), err)
-			}
-			seen[i] = s
-			if round > 0 {
-				rep.add(w.name, e.name(), t)
-			}
+		table := fmt.Sprintf("t%d", round)
+		fmt.Fprintf(progress, "%s: round %d of %d\n", set.Name, round, c.rounds)
+		ours, err := own.life(ctx, table, d)
+		if err != nil {
+			return fmt.Errorf("calve: %w", err)
 		}
-		if seen[0] != seen[1] {
-			return fmt.Errorf("calve read rows and checksum %v, Paimon %v", seen[0], seen[1])
+		theirs, err := j.life(table)
+		if err != nil {
+			return fmt.Errorf("paimon-java: %w", err)
 		}
-		rep.rows = int64(8 * c.rows)
+		if ours.sums != theirs.sums || ours.sums[0].rows == 0 {
+			return fmt.Errorf("calve read rows and checksums %v, Paimon %v", ours.sums, theirs.sums)
+		}
+		if round > 0 {
+			rep.add(ours.times, theirs.times)
+		}
+		runtime.GC()
 	}
 	return nil
 }
 
-// measure takes a table through its life.
-func measure(ctx context.Context, e engine, table string, options map[string]string) (t [4]timing, s [2]sum, err error) {
-	if err := e.create(ctx, table, options); err != nil {
-		return t, s, err
-	}
-	if t[0], err = e.write(ctx, table); err != nil {
-		return t, s, err
-	}
-	if t[1], s[0], err = e.read(ctx, table); err != nil {
-		return t, s, err
-	}
-	if t[2], err = e.compact(ctx, table); err != nil {
-		return t, s, err
-	}
-	t[3], s[1], err = e.read(ctx, table)
-	return t, s, err
-}
-
-func merged(a, b map[string]string) map[string]string {
-	out := map[string]string{}
-	for _, m := range []map[string]string{a, b} {
-		for k, v := range m {
-			out[k] = v
-		}
-	}
-	return out
-}
+// plainRows says whether the newest row of a key is all that a merge must find, so that a query can do the same.
+func plainRows(s dataset.Set) bool { return s.Options["merge-engine"] == "" }

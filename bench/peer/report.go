@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -12,72 +13,180 @@ import (
 
 // report gathers the rounds.
 type report struct {
-	config config
-	rows   int64 // that each phase takes in
-	lines  []line
+	commit, date, goVersion string
+	cores, rounds           int
+	sets                    []*measured
 }
 
-// line is one workload and engine.
-type line struct {
-	workload, engine string
-	rounds           [][4]timing
+// measured is what the rounds of a data set took. Round i of both sides ran one after the other.
+type measured struct {
+	job          *job
+	ours, theirs []map[string]timing
 }
 
-func (r *report) add(workload, engine string, t [4]timing) {
-	for i := range r.lines {
-		if l := &r.lines[i]; l.workload == workload && l.engine == engine {
-			l.rounds = append(l.rounds, t)
-			return
-		}
+func newReport(ctx context.Context, rounds int) *report {
+	return &report{
+		commit: commit(ctx), date: time.Now().UTC().Format(time.DateOnly), goVersion: runtime.Version(),
+		cores: runtime.NumCPU(), rounds: rounds,
 	}
-	r.lines = append(r.lines, line{workload, engine, [][4]timing{t}})
 }
 
-func (r *report) of(workload, engine string) line {
-	for _, l := range r.lines {
-		if l.workload == workload && l.engine == engine {
-			return l
-		}
-	}
-	return line{}
+func (r *report) begin(j *job) {
+	r.sets = append(r.sets, &measured{job: &job{set: j.set, rows: j.rows}})
 }
 
-// median of a phase's rates, in million input rows a second, with the least and the most.
-func (r *report) rate(l line, phase int, of func(timing) float64) (med, lo, hi float64) {
-	var v []float64
-	for _, t := range l.rounds {
-		v = append(v, float64(r.rows)/1e6/max(of(t[phase]), 1e-9))
+// add notes a round of the newest data set.
+func (r *report) add(ours, theirs map[string]timing) {
+	m := r.sets[len(r.sets)-1]
+	m.ours, m.theirs = append(m.ours, ours), append(m.theirs, theirs)
+}
+
+// spread is the median of some values with the least and the most.
+type spread struct{ median, min, max float64 }
+
+func spreadOf(v []float64) spread {
+	if len(v) == 0 {
+		return spread{}
 	}
 	slices.Sort(v)
-	if len(v) == 0 {
-		return 0, 0, 0
-	}
-	return v[len(v)/2], v[0], v[len(v)-1]
+	return spread{v[len(v)/2], v[0], v[len(v)-1]}
 }
 
 func wall(t timing) float64 { return t.wall }
 func cpu(t timing) float64  { return t.cpu }
 
+// rate is a phase's speed in million input rows a second of wall or processor time.
+func (m *measured) rate(rounds []map[string]timing, phase string, of func(timing) float64) spread {
+	var v []float64
+	for _, t := range rounds {
+		if x, ok := t[phase]; ok {
+			v = append(v, float64(m.job.rows)/1e6/max(of(x), 1e-9))
+		}
+	}
+	return spreadOf(v)
+}
+
+// ratio says how many times as long the others took, round by round.
+func (m *measured) ratio(others []map[string]timing, theirPhase, ourPhase string, of func(timing) float64) spread {
+	var v []float64
+	for i, t := range others {
+		if x, ok := t[theirPhase]; ok {
+			v = append(v, of(x)/max(of(m.ours[i][ourPhase]), 1e-9))
+		}
+	}
+	return spreadOf(v)
+}
+
+func (m *measured) vsPaimon(phase string, of func(timing) float64) spread {
+	return m.ratio(m.theirs, phase, phase, of)
+}
+
+// vsDuck compares on one core, or on all.
+func (m *measured) vsDuck(threads int) spread {
+	if threads == 1 {
+		return m.ratio(m.ours, dedup(1), compact1, wall)
+	}
+	return m.ratio(m.ours, dedup(threads), compact, wall)
+}
+
+func (m *measured) vsCodec() spread { return m.ratio(m.ours, codec1, compact1, cpu) }
+
+func (s spread) String() string {
+	digits := 1
+	if s.median < 2 {
+		digits = 2
+	}
+	return fmt.Sprintf("%.*f (%.*f–%.*f)", digits, s.median, digits, s.min, digits, s.max)
+}
+
+// phases are what both sides do.
+var phases = []string{write, mergeRead, compact, read}
+
 // page is the result as Markdown.
-func (r *report) page(ctx context.Context) string {
+func (r *report) page() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# calve beside Paimon Java\n\nCommit %s, %s, %s, %d cores. Median of %d rounds, least and most beside it, in million input rows a second\n"+
-		"(%d rows in eight commits of different keys; a fifth are older versions). Both write Parquet with zstd 1 into one\n"+
-		"bucket on the same disk, in turn; a round counts only if both read the same rows. Written by `make bench-peer`.\n",
-		commit(ctx), time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), r.config.rounds, r.rows)
-	for _, w := range workloads {
-		c, j := r.of(w.name, "calve"), r.of(w.name, "paimon-java")
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| | calve | Paimon Java | ratio | ratio per processor second |\n|---|---|---|--:|--:|\n", w.name, strings.ToUpper(w.about[:1])+w.about[1:])
-		for p, name := range phases {
-			cm, clo, chi := r.rate(c, p, wall)
-			jm, jlo, jhi := r.rate(j, p, wall)
-			cc, _, _ := r.rate(c, p, cpu)
-			jc, _, _ := r.rate(j, p, cpu)
-			fmt.Fprintf(&b, "| %s | **%.2f** (%.2f–%.2f) | %.2f (%.2f–%.2f) | %.1f | %.1f |\n", name, cm, clo, chi, jm, jlo, jhi, cm/jm, cc/jc)
+	fmt.Fprintf(&b, pageHead, r.commit, r.date, r.goVersion, r.cores, r.rounds)
+	for _, m := range r.sets {
+		fmt.Fprintf(&b, "\n## %s\n\n%s. %d rows in eight commits.\n\n", m.job.set.Name, sentence(m.job.set.About), m.job.rows)
+		b.WriteString("| | calve | Paimon Java | ratio | ratio per processor second |\n|---|--:|--:|--:|--:|\n")
+		for _, p := range phases {
+			fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", p, m.rate(m.ours, p, wall), m.rate(m.theirs, p, wall),
+				m.vsPaimon(p, wall), m.vsPaimon(p, cpu))
+		}
+		b.WriteString("\n| compaction | calve | beside it | ratio |\n|---|--:|--:|--:|\n")
+		fmt.Fprintf(&b, "| one core, the same files decoded and the same rows encoded without a merge | **%s** | %s | **%s** |\n",
+			m.rate(m.ours, compact1, cpu), m.rate(m.ours, codec1, cpu), m.vsCodec())
+		if plainRows(m.job.set) {
+			for _, n := range threadCounts(r.cores) {
+				ours := compact
+				if n == 1 {
+					ours = compact1
+				}
+				fmt.Fprintf(&b, "| DuckDB, %d threads | **%s** | %s | **%s** |\n", n, m.rate(m.ours, ours, wall), m.rate(m.ours, dedup(n), wall), m.vsDuck(n))
+			}
 		}
 	}
 	return b.String()
 }
+
+// threadCounts are the numbers of threads DuckDB runs with.
+func threadCounts(cores int) []int { return slices.Compact([]int{1, cores}) }
+
+const pageHead = `# calve beside its peers
+
+<!-- Written by make bench-peers. -->
+
+![How many times as fast as Paimon Java](peers.svg)
+
+Commit %s, %s, %s, %d cores. Medians of %d rounds with the least and the most beside them, in million input rows a second;
+ratios are taken round by round. All write Parquet with zstd 1 into one bucket on the same disk, in turn; a round counts
+only if calve and Paimon read the same rows, before and after the compaction, and DuckDB keeps as many. Paimon is its
+Java library, warm. DuckDB makes one sorted file of the same level-0 files by the fastest of three queries.
+`
+
+// line is the result in one line: medians with the least and the most; ratios to Paimon are per processor second.
+func (r *report) line() string {
+	var b strings.Builder
+	b.WriteString("peers:")
+	put := func(name, set string, of func(*measured) spread) {
+		for _, m := range r.sets {
+			if m.job.set.Name == set {
+				s := of(m)
+				fmt.Fprintf(&b, " %s=%.2f[%.2f..%.2f]", name, s.median, s.min, s.max)
+			}
+		}
+	}
+	put("l0_write_vs_paimon", "random", func(m *measured) spread { return m.vsPaimon(write, cpu) })
+	put("compact_random_vs_paimon", "random", func(m *measured) spread { return m.vsPaimon(compact, cpu) })
+	put("compact_random_vs_duckdb", "random", func(m *measured) spread { return m.vsDuck(1) })
+	put("compact_clustered_vs_paimon", "growing", func(m *measured) spread { return m.vsPaimon(compact, cpu) })
+	put("merge_read_vs_paimon", "random", func(m *measured) spread { return m.vsPaimon(mergeRead, cpu) })
+	put("compact_vs_codec_limit", "random", func(m *measured) spread { return m.vsCodec() })
+	return b.String()
+}
+
+// lines are all rounds in Go's benchmark format, for benchstat.
+func (r *report) lines() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\npkg: github.com/calve-io/calve/bench/peer\ncommit: %s\n", runtime.GOOS, runtime.GOARCH, r.commit)
+	for _, m := range r.sets {
+		for i := range m.ours {
+			for _, side := range []struct {
+				name  string
+				times map[string]timing
+			}{{"calve", m.ours[i]}, {"paimon-java", m.theirs[i]}} {
+				for _, phase := range slices.Sorted(maps.Keys(side.times)) {
+					t := side.times[phase]
+					fmt.Fprintf(&b, "BenchmarkPeers/%s/%s/%s-%d 1 %.0f ns/op %.4f Mrows/s %.4f Mrows/cpu-s\n", m.job.set.Name, phase, side.name,
+						r.cores, t.wall*1e9, float64(m.job.rows)/1e6/t.wall, float64(m.job.rows)/1e6/max(t.cpu, 1e-9))
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // commit is the version that is measured.
 func commit(ctx context.Context) string {

@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"internal/demo":       {"*"},
 	"cmd/calve":           {"*"},
 	"bench":               {"*"},
+	"bench/dataset":       {"schema"},
 	"bench/peer":          {"*"},
 	"interop":             {"*"},
 	"interop/run":         {"*"},

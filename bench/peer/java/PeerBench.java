@@ -1,5 +1,8 @@
 import java.io.*;
 import java.lang.management.ManagementFactory;
+import java.math.*;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.file.*;
 import java.util.*;
 import org.apache.paimon.catalog.*;
@@ -8,7 +11,7 @@ import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.fs.Path;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
-import org.apache.paimon.schema.Schema;
+import org.apache.paimon.schema.*;
 import org.apache.paimon.table.*;
 import org.apache.paimon.table.sink.*;
 import org.apache.paimon.table.source.*;
@@ -18,24 +21,26 @@ import org.apache.paimon.types.*;
  * Paimon's side of the comparison. Commands come on standard input, one a line; each is answered with one line of words.
  *
  * <pre>
- *   load FILE                  rows of one commit, as data.go writes them
- *   create TABLE key=value…
+ *   schema FILE                the schema of the tables, and no rows yet
+ *   load FILE                  rows of one commit, as wire.go writes them
+ *   create TABLE
+ *   drop TABLE
  *   write TABLE                every loaded file in a commit of its own → wall seconds, processor seconds
  *   compact TABLE              full compaction → the same
  *   read TABLE                 → the same, rows, checksum
  * </pre>
  */
 public class PeerBench {
-  static final class Rows {
-    int n;
-    byte[] null_, bool;
-    long[] k, ts, dec;
-    byte[][] s1, s2;
-    double[] d;
-    int[] i;
+  /** The rows of a commit, column by column. */
+  record Rows(int n, Column[] columns) {}
+
+  /** A column's values: of a row the object that Paimon takes, or null. */
+  interface Column {
+    Object get(int row);
   }
 
   static final List<Rows> loaded = new ArrayList<>();
+  static TableSchema schema;
   static Catalog catalog;
   static IOManager io;
 
@@ -62,11 +67,18 @@ public class PeerBench {
 
   static String answer(String[] w) throws Exception {
     switch (w[0]) {
+      case "schema":
+        schema = TableSchema.fromJson(Files.readString(Paths.get(w[1])));
+        loaded.clear();
+        return "ok";
       case "load":
         loaded.add(load(w[1]));
         return "ok";
       case "create":
-        create(w);
+        create(w[1]);
+        return "ok";
+      case "drop":
+        catalog.dropTable(id(w[1]), false);
         return "ok";
       case "write":
         return timed(() -> write(w[1]));
@@ -90,44 +102,126 @@ public class PeerBench {
   }
 
   static Rows load(String file) throws IOException {
-    try (DataInputStream in = new DataInputStream(new BufferedInputStream(Files.newInputStream(Paths.get(file)), 1 << 20))) {
-      Rows r = new Rows();
-      int n = r.n = in.readInt();
-      r.null_ = new byte[n]; r.bool = new byte[n]; r.k = new long[n]; r.ts = new long[n]; r.dec = new long[n];
-      r.s1 = new byte[n][]; r.s2 = new byte[n][]; r.d = new double[n]; r.i = new int[n];
-      for (int j = 0; j < n; j++) {
-        r.k[j] = in.readLong();
-        r.null_[j] = in.readByte();
-        r.s1[j] = in.readNBytes(in.readUnsignedByte());
-        r.s2[j] = in.readNBytes(in.readUnsignedByte());
-        r.d[j] = in.readDouble(); r.ts[j] = in.readLong(); r.dec[j] = in.readLong(); r.i[j] = in.readInt(); r.bool[j] = in.readByte();
-      }
-      return r;
+    try (FileChannel f = FileChannel.open(Paths.get(file))) {
+      ByteBuffer in = f.map(FileChannel.MapMode.READ_ONLY, 0, f.size());
+      int n = in.getInt();
+      List<DataField> fields = schema.fields();
+      Column[] columns = new Column[fields.size()];
+      for (int c = 0; c < columns.length; c++) columns[c] = column(in, fields.get(c).type(), n);
+      return new Rows(n, columns);
     }
   }
 
-  static void create(String[] w) throws Exception {
-    Schema.Builder b = Schema.newBuilder().column("k", DataTypes.BIGINT().notNull()).column("s1", DataTypes.STRING())
-        .column("s2", DataTypes.STRING()).column("d", DataTypes.DOUBLE()).column("ts", DataTypes.TIMESTAMP(6))
-        .column("dec", DataTypes.DECIMAL(18, 2)).column("i", DataTypes.INT()).column("b", DataTypes.BOOLEAN()).primaryKey("k");
-    for (int j = 2; j < w.length; j++) {
-      String[] kv = w[j].split("=", 2);
-      b.option(kv[0], kv[1]);
+  static Column column(ByteBuffer in, DataType type, int n) {
+    byte[] nul = new byte[n];
+    in.get(nul);
+    Column c = values(in, type, n);
+    return row -> nul[row] != 0 ? null : c.get(row);
+  }
+
+  static Column values(ByteBuffer in, DataType type, int n) {
+    switch (type.getTypeRoot()) {
+      case BIGINT: {
+        long[] v = longs(in, n);
+        return row -> v[row];
+      }
+      case TIMESTAMP_WITHOUT_TIME_ZONE: {
+        long[] v = longs(in, n);
+        return row -> Timestamp.fromMicros(v[row]);
+      }
+      case INTEGER: {
+        int[] v = ints(in, n);
+        return row -> v[row];
+      }
+      case DOUBLE: {
+        double[] v = new double[n];
+        for (int j = 0; j < n; j++) v[j] = in.getDouble();
+        return row -> v[row];
+      }
+      case BOOLEAN: {
+        byte[] v = new byte[n];
+        in.get(v);
+        return row -> v[row] == 1;
+      }
+      case DECIMAL:
+        return decimals(in, (DecimalType) type, n);
+      case VARCHAR: {
+        int[] of = ints(in, n + 1);
+        byte[] bytes = new byte[of[n]];
+        in.get(bytes);
+        return row -> BinaryString.fromBytes(bytes, of[row], of[row + 1] - of[row]);
+      }
+      default:
+        return nested(in, type, n);
     }
-    catalog.createTable(id(w[1]), b.build(), false);
+  }
+
+  static Column decimals(ByteBuffer in, DecimalType type, int n) {
+    int p = type.getPrecision(), s = type.getScale();
+    if (Decimal.isCompact(p)) {
+      long[] v = longs(in, n);
+      return row -> Decimal.fromUnscaledLong(v[row], p, s);
+    }
+    BigDecimal[] v = new BigDecimal[n];
+    byte[] b = new byte[16];
+    for (int j = 0; j < n; j++) {
+      in.get(b);
+      v[j] = new BigDecimal(new BigInteger(b), s);
+    }
+    return row -> Decimal.fromBigDecimal(v[row], p, s);
+  }
+
+  static Column nested(ByteBuffer in, DataType type, int n) {
+    if (type instanceof RowType) {
+      List<DataType> types = ((RowType) type).getFieldTypes();
+      Column[] c = new Column[types.size()];
+      for (int f = 0; f < c.length; f++) c[f] = column(in, types.get(f), n);
+      return row -> row(c, row);
+    }
+    int[] of = ints(in, n + 1);
+    if (type instanceof ArrayType) {
+      Column c = column(in, ((ArrayType) type).getElementType(), of[n]);
+      return row -> {
+        Object[] v = new Object[of[row + 1] - of[row]];
+        for (int j = 0; j < v.length; j++) v[j] = c.get(of[row] + j);
+        return new GenericArray(v);
+      };
+    }
+    MapType map = (MapType) type;
+    Column keys = column(in, map.getKeyType(), of[n]), items = column(in, map.getValueType(), of[n]);
+    return row -> {
+      Map<Object, Object> v = new HashMap<>();
+      for (int j = of[row]; j < of[row + 1]; j++) v.put(keys.get(j), items.get(j));
+      return new GenericMap(v);
+    };
+  }
+
+  static long[] longs(ByteBuffer in, int n) {
+    long[] v = new long[n];
+    for (int j = 0; j < n; j++) v[j] = in.getLong();
+    return v;
+  }
+
+  static int[] ints(ByteBuffer in, int n) {
+    int[] v = new int[n];
+    for (int j = 0; j < n; j++) v[j] = in.getInt();
+    return v;
+  }
+
+  static GenericRow row(Column[] columns, int row) {
+    GenericRow out = new GenericRow(columns.length);
+    for (int c = 0; c < columns.length; c++) out.setField(c, columns[c].get(row));
+    return out;
+  }
+
+  static void create(String table) throws Exception {
+    Schema.Builder b = Schema.newBuilder().primaryKey(schema.primaryKeys()).options(schema.options());
+    for (DataField f : schema.fields()) b.column(f.name(), f.type());
+    catalog.createTable(id(table), b.build(), false);
   }
 
   static Identifier id(String table) {
     return Identifier.create("db", table);
-  }
-
-  static InternalRow row(Rows r, int j) {
-    int nul = r.null_[j];
-    return GenericRow.of(r.k[j],
-        (nul & 1) != 0 ? null : BinaryString.fromBytes(r.s1[j]), (nul & 2) != 0 ? null : BinaryString.fromBytes(r.s2[j]),
-        (nul & 4) != 0 ? null : (Object) r.d[j], (nul & 8) != 0 ? null : Timestamp.fromMicros(r.ts[j]),
-        (nul & 16) != 0 ? null : Decimal.fromUnscaledLong(r.dec[j], 18, 2), (nul & 32) != 0 ? null : (Object) r.i[j],
-        (nul & 64) != 0 ? null : (Object) (r.bool[j] == 1));
   }
 
   static String write(String table) throws Exception {
@@ -136,7 +230,7 @@ public class PeerBench {
       BatchWriteBuilder b = t.newBatchWriteBuilder();
       try (BatchTableWrite w = b.newWrite(); BatchTableCommit c = b.newCommit()) {
         w.withIOManager(io);
-        for (int j = 0; j < r.n; j++) w.write(row(r, j));
+        for (int j = 0; j < r.n(); j++) w.write(row(r.columns(), j));
         c.commit(w.prepareCommit());
       }
     }
@@ -157,22 +251,61 @@ public class PeerBench {
   static String read(String table) throws Exception {
     ReadBuilder b = catalog.getTable(id(table)).newReadBuilder();
     long rows = 0, sum = 0;
+    DataType[] types = schema.fields().stream().map(DataField::type).toArray(DataType[]::new);
     try (RecordReader<InternalRow> reader = b.newRead().withIOManager(io).createReader(b.newScan().plan())) {
       RecordReader.RecordIterator<InternalRow> it;
       while ((it = reader.readBatch()) != null) {
         for (InternalRow x; (x = it.next()) != null; rows++) {
-          sum += x.getLong(0);
-          if (!x.isNullAt(1)) sum += x.getString(1).getSizeInBytes();
-          if (!x.isNullAt(2)) sum += 3L * x.getString(2).getSizeInBytes();
-          if (!x.isNullAt(3)) sum += Math.round(x.getDouble(3) * 100);
-          if (!x.isNullAt(4)) sum += x.getTimestamp(4, 6).toMicros();
-          if (!x.isNullAt(5)) sum += 5 * x.getDecimal(5, 18, 2).toUnscaledLong();
-          if (!x.isNullAt(6)) sum += 7L * x.getInt(6);
-          if (!x.isNullAt(7)) sum += x.getBoolean(7) ? 11 : 13;
+          for (int c = 0; c < types.length; c++) if (!x.isNullAt(c)) sum += (c + 1) * cell(x, c, types[c]);
         }
         it.releaseBatch();
       }
     }
     return " " + rows + " " + sum;
+  }
+
+  /** What a cell that is not null adds to the checksum: sum.go has the same. */
+  static long cell(DataGetters x, int c, DataType type) {
+    switch (type.getTypeRoot()) {
+      case BIGINT:
+        return x.getLong(c);
+      case INTEGER:
+        return x.getInt(c);
+      case TIMESTAMP_WITHOUT_TIME_ZONE:
+        return x.getTimestamp(c, 6).toMicros();
+      case DOUBLE:
+        return Math.round(x.getDouble(c) * 100);
+      case BOOLEAN:
+        return x.getBoolean(c) ? 11 : 13;
+      case VARCHAR:
+        return x.getString(c).getSizeInBytes();
+      case DECIMAL:
+        DecimalType d = (DecimalType) type;
+        Decimal v = x.getDecimal(c, d.getPrecision(), d.getScale());
+        return v.isCompact() ? v.toUnscaledLong() : v.toBigDecimal().unscaledValue().longValue();
+      case ROW: {
+        List<DataType> types = ((RowType) type).getFieldTypes();
+        InternalRow r = x.getRow(c, types.size());
+        long sum = 0;
+        for (int f = 0; f < types.size(); f++) if (!r.isNullAt(f)) sum += cell(r, f, types.get(f));
+        return sum;
+      }
+      case ARRAY:
+        return cells(x.getArray(c), ((ArrayType) type).getElementType());
+      case MAP: {
+        InternalMap m = x.getMap(c);
+        MapType t = (MapType) type;
+        return cells(m.keyArray(), t.getKeyType()) + cells(m.valueArray(), t.getValueType()) - m.size();
+      }
+      default:
+        throw new IllegalArgumentException("no checksum of " + type);
+    }
+  }
+
+  /** Elements of an array and their number. */
+  static long cells(InternalArray a, DataType type) {
+    long sum = a.size();
+    for (int j = 0; j < a.size(); j++) if (!a.isNullAt(j)) sum += cell(a, j, type);
+    return sum;
   }
 }
