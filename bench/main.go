@@ -116,7 +116,7 @@ func mainErr(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return save(set.out, f, k, results.Bytes(), r.table())
 }
 
-// save writes the result file and the page made of it.
+// save writes the result file and the page made of it, with its picture.
 func save(dir string, f facts, k *kit, results []byte, table []row) error {
 	if err := os.MkdirAll(filepath.Join(dir, "results"), 0o755); err != nil {
 		return err
@@ -129,5 +129,12 @@ func save(dir string, f facts, k *kit, results []byte, table []row) error {
 	if err := writePage(&page, pageData{Facts: f, Kit: k, Results: name, Table: markdown(table)}); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(page.String()), 0o644)
+	svg, err := picture(table)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "README.md"), []byte(page.String()), 0o644),
+		os.WriteFile(filepath.Join(dir, "limits.svg"), svg, 0o644),
+	)
 }

@@ -10,16 +10,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 )
 
 // groups in the order in which they run.
-var groups = []group{
+var groups = slices.Concat([]group{
 	codecGroup, innerGroup, mergeGroup, flushGroup,
 	compactGroup("rand", 0, "mem", 1, 2), compactGroup("clus", 0, "mem", 1, 2), compactGroup("rand", 1, "mem", 1), compactGroup("rand", 0, "local", 2),
+}, setGroups(), []group{
 	commitGroup, stepGroup("tail"), stepGroup("export"), planGroup, latencyGroup, kafkaGroup,
-}
+})
 
 // run is one run of the benchmarks: what was measured so far.
 type run struct {
