@@ -115,7 +115,7 @@ func (f *flights) take(col int, c arrow.Array) error {
 			to = &f.distance
 		}
 		*to = append(*to, c.Int64Values()...)
-	case *array.String:
+	case array.StringLike:
 		to := &f.origin
 		if col == 4 {
 			to = &f.destination
