@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
-.PHONY: all build demo test lint interop bench bench-peers bench-compare clean help
+.PHONY: all build demo test lint fuzz interop bench bench-peers bench-compare clean help
 
 all: build
 
@@ -26,6 +26,12 @@ lint: ## format, vet, static analysis
 	go vet ./...
 	go vet -tags interop ./...
 	go tool -modfile=interop/tools/go.mod staticcheck ./...
+
+TIME ?= 1m
+fuzz: ## let every decoder meet random bytes for TIME each (default 1m), starting from the golden files
+	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z]*' $$p/*_test.go | cut -c6-); do \
+	    echo "$$p $$f"; go test ./$$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(TIME) || exit 1; done; done
 
 interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
 	go test -tags interop ./interop
