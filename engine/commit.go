@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -23,7 +25,79 @@ const PropEpoch = "calve.epoch"
 // Commit returns an error that matches ErrFenced when a newer epoch of the job exists, and ErrPoisoned when rows could
 // not be flushed or the outcome could not be learned: then open the table again and go on from LastProgress. After any
 // other error nothing was published, and a later Commit publishes the rows of this one too.
+//
+// Rows are published under the schema they were made for, also if the table has a newer one by then: see CommitCurrent.
 func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
+	return t.commit(ctx, p, nil)
+}
+
+// CommitCurrent is Commit for a writer that can make its rows again. If the table has a newer schema, with columns that
+// the rows were not made for (schema.Schema.Covers), nothing is published and the error matches ErrNewSchema. The writer
+// then calls Discard and Follow with what NewSchema gives, and makes the rows again, from LastProgress on. Nothing is
+// missing from the new columns then, whatever happens when:
+//
+//	a change of the schema is put and returns        A
+//	a value for the new column is sent               B   after A, for its sender knows of the column
+//	rows are made of what was sent, and written      C   after B; before A is noticed the column is unknown
+//	CommitCurrent is called, and looks for a schema  D   after C, so after A: it finds the change
+//	the snapshot is put                              E
+//
+// A change between D and E is no harm: what these rows were made of was sent before it. The look costs nothing, as a
+// commit has to name the newest schema anyway and looks for it while it writes manifests.
+func (t *Table) CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
+	return t.commit(ctx, p, t.checkCurrent)
+}
+
+// checkCurrent is an error if rows of the entries lack what the newest schema has.
+func (t *Table) checkCurrent(ctx context.Context, entries []manifest.Entry, newest *schema.Schema) error {
+	t.sawSchema(newest)
+	covered := map[int64]bool{newest.ID: true}
+	for i := range entries {
+		id := entries[i].File.SchemaID
+		if covered[id] {
+			continue
+		}
+		made, err := t.meta.Schema(ctx, id)
+		if err != nil {
+			return err
+		}
+		if id < newest.ID && !made.Covers(newest) {
+			return fmt.Errorf("%w: they have schema %d, the table has %d", ErrNewSchema, id, newest.ID)
+		}
+		covered[id] = true
+	}
+	return nil
+}
+
+// Discard gives up all rows that were written and not committed, and deletes the files that were made of them. Buckets
+// that keys of a table with dynamic buckets were given stay theirs. No Write may run at the same time.
+func (t *Table) Discard(ctx context.Context) error {
+	t.commitMu.Lock()
+	defer t.commitMu.Unlock()
+	t.mu.Lock()
+	if err := t.usableLocked(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	for _, b := range t.active.touched {
+		b.sel, b.touched = nil, false
+	}
+	t.active = &buffer{}
+	t.mu.Unlock()
+	if err := t.waitFlushed(ctx, math.MaxInt64); err != nil {
+		return err
+	}
+	if err := t.usable(); err != nil { // a flush has failed
+		return err
+	}
+	t.dropUnpublished(ctx)
+	return nil
+}
+
+// schemaRule says of the newest schema whether entries may be published under it; nil: they may.
+type schemaRule func(ctx context.Context, entries []manifest.Entry, newest *schema.Schema) error
+
+func (t *Table) commit(ctx context.Context, p Progress, rule schemaRule) (*manifest.Snapshot, error) {
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	start := t.env.Now()
@@ -41,7 +115,7 @@ func (t *Table) Commit(ctx context.Context, p Progress) (*manifest.Snapshot, err
 			return nil, err
 		}
 	}
-	snap, err := t.publish(ctx, manifest.Append, entries, hashes, p)
+	snap, err := t.publish(ctx, manifest.Append, entries, hashes, p, rule)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +200,7 @@ func (t *Table) sameProgress(p Progress) bool {
 }
 
 // publish makes one snapshot; commitMu is held. On success the buckets and the job's progress are brought up to date.
-func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, hashes hashFiles, p Progress) (*manifest.Snapshot, error) {
+func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, hashes hashFiles, p Progress, rule schemaRule) (*manifest.Snapshot, error) {
 	props := maps.Clone(p.Properties)
 	if t.epoch > 0 {
 		if props == nil {
@@ -138,8 +212,13 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	if kind == manifest.Append {
 		id++
 	}
+	var checkSchema func(context.Context, *schema.Schema) error
+	if rule != nil {
+		checkSchema = func(ctx context.Context, newest *schema.Schema) error { return rule(ctx, entries, newest) }
+	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
-		Kind: kind, User: t.commitUser(), Identifier: id, Entries: entries, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
+		CheckSchema: checkSchema,
+		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
 		Check: func(ctx context.Context, base *manifest.Snapshot) error {
 			err := t.checkEpoch(ctx, base)
 			if err == nil && kind == manifest.Append && len(entries) > 0 {

@@ -25,6 +25,8 @@ var (
 	ErrRows = errors.New("rows do not fit the table")
 	// ErrUnsupported: calve does not know how to write this table; the error names the option or type.
 	ErrUnsupported = errors.New("table cannot be written by calve")
+	// ErrNewSchema: the table has a newer schema, whose columns rows that wait for their commit do not have.
+	ErrNewSchema = errors.New("the table has a newer schema than its rows were made for")
 	// ErrProgressLost: the job ran before, but no snapshot is left that says how far it came.
 	ErrProgressLost = errors.New("progress of the job is lost")
 )

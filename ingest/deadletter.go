@@ -59,6 +59,9 @@ type DeadLetter interface {
 	Add(ctx context.Context, l Letter) error
 	// Flush returns when everything added is durable.
 	Flush(ctx context.Context) error
+	// Discard forgets what was added since the last Flush and is not written yet: these records are decoded again. One
+	// that was written already may end up in the table as well as here.
+	Discard()
 }
 
 // DeadLetterSettings bound the dead letters. Zero values mean the defaults.
@@ -109,6 +112,9 @@ func (d *deadLetters) Add(ctx context.Context, l Letter) error {
 	}
 	return nil
 }
+
+// Discard implements DeadLetter.
+func (d *deadLetters) Discard() { d.buf.Reset() }
 
 // Flush implements DeadLetter.
 func (d *deadLetters) Flush(ctx context.Context) error {

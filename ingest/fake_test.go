@@ -103,6 +103,13 @@ func (f *fakeTable) Commit(ctx context.Context, p Progress) (*manifest.Snapshot,
 	return &manifest.Snapshot{ID: f.commits}, err
 }
 
+// CommitCurrent is Commit: the schema never changes.
+func (f *fakeTable) CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
+	return f.Commit(ctx, p)
+}
+
+func (f *fakeTable) Discard(context.Context) error { return nil }
+
 func (f *fakeTable) NewSchema() *schema.Schema { return nil }
 
 func (f *fakeTable) LookForSchema(context.Context) (*schema.Schema, error) { return nil, nil }
@@ -174,6 +181,12 @@ func (l *list) Flush(context.Context) error {
 	defer l.mu.Unlock()
 	l.flushed = len(l.letters)
 	return l.err
+}
+
+func (l *list) Discard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.letters = l.letters[:l.flushed]
 }
 
 func (l *list) all() (out []string) {

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,8 @@ import (
 // decodes by it from then on.
 //
 // It is noticed by a commit, whose snapshot names it, and by a source that had nothing to read for a while: what comes
-// next may be meant for the new columns. In between, records are decoded by the schema that was known.
+// next may be meant for the new columns. In between, records are decoded by the schema that was known; a commit refuses
+// what was made of them if the new schema would have made something else of it, and they are decoded again (see passes).
 type follower struct {
 	table  Table
 	env    Env
@@ -94,4 +96,46 @@ func (b *batcher) follow(ctx context.Context, lag int64, advance func() func()) 
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// outdated ends a pass over the source: records since the last commit were decoded by an older schema than the table has.
+type outdated struct {
+	schema  *schema.Schema
+	records int64
+}
+
+// Error implements error.
+func (o *outdated) Error() string {
+	return fmt.Sprintf("%d records were decoded before the table had schema %d", o.records, o.schema.ID)
+}
+
+// passes runs pass, and when its records turn out to be outdated runs it again from the last commit on, decoding by the
+// newest schema. Positions and rows are published together, so that nothing is lost or doubled by that. The order of
+// events, and why no value of a new column can be missed, is at engine.Table.CommitCurrent.
+//
+// Each further pass follows a change of the schema that somebody made since the pass before, and commits the first that
+// it reads (again says so), so that only changes without end could keep a stream from its commits.
+func passes(ctx context.Context, table Table, events Events, pass func(again bool) error) error {
+	for again := false; ; again = true {
+		err := pass(again)
+		var old *outdated
+		if !errors.As(err, &old) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil // what was not committed is read by the next run
+		}
+		if err := table.Discard(ctx); err != nil {
+			return fmt.Errorf("give up %d records to decode them by schema %d: %w", old.records, old.schema.ID, err)
+		}
+		if err := table.Follow(ctx, old.schema); err != nil {
+			return fmt.Errorf("go on with schema %d: %w", old.schema.ID, err)
+		}
+		if events.Followed != nil {
+			events.Followed(old.schema)
+		}
+		if events.Reread != nil {
+			events.Reread(old.schema, old.records)
+		}
+	}
 }

@@ -108,6 +108,11 @@ func TestKafkaFollowsByCommit(t *testing.T) {
 	for ; n < 10; n++ {
 		send(n)
 	}
+	for end := time.Now().Add(30 * time.Second); committed.Load() < 10; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the first rows are not committed")
+		}
+	}
 	next := alterTable(t, mem, addColumn("w"))
 	for end := time.Now().Add(30 * time.Second); len(followed) == 0; n++ {
 		if send(n); time.Now().After(end) {

@@ -129,11 +129,6 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	cfg.Decode.Schema = table.Schema()
-	dec, err := NewDecoder(cfg.Decode)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
 	opts, err := cfg.options(env)
 	if err != nil {
 		return err
@@ -144,7 +139,17 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 	}
 	defer admin.Close()
 	c := &cluster{cfg: cfg, admin: kadm.NewClient(admin), env: env, events: events}
+	return passes(ctx, table, events, func(again bool) error { return c.pass(ctx, again, opts, table, dead) })
+}
 
+// pass reads the topic from the last commit on, by the schema that the table has now.
+func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Table, dead DeadLetter) error {
+	cfg, env, events := c.cfg, c.env, c.events
+	cfg.Decode.Schema = table.Schema()
+	dec, err := NewDecoder(cfg.Decode)
+	if err != nil {
+		return fmt.Errorf("%w: schema %d of the table: %w", ErrConfig, cfg.Decode.Schema.ID, err)
+	}
 	stored, found, err := storedPosition(ctx, table)
 	if err != nil {
 		return err
@@ -153,7 +158,7 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 	if err != nil {
 		return stopped(ctx, err)
 	}
-	if events.Started != nil {
+	if events.Started != nil && !again {
 		events.Started(pos.offsets())
 	}
 	follow := newFollower(table, cfg.Decode, env, cfg.Limits)
@@ -166,6 +171,8 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 		table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits,
 		progress:  func() Progress { return Progress{Properties: src.done.properties()} },
 		positions: src.done.offsets,
+		published: func() { c.cfg.Reset = false }, // from here on the position is this source's
+		eager:     again,
 		// A pipeline that begins at the end of the log has a position to keep before it has rows.
 		pending: cfg.Start == Latest && !maps.Equal(pos.properties(), stored.properties()),
 	})

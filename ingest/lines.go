@@ -34,6 +34,10 @@ type LinesResult struct {
 // RunLines reads JSON lines into a table until the input or ctx ends, and commits what it has read. The result counts
 // what was committed, also when there is an error. Blank lines are skipped; a last line needs no newline.
 //
+// What no snapshot holds yet is kept in memory, so that it can be decoded again if the table has a newer schema when it
+// is committed. A commit starts when that comes to 64 MiB. Of a single line beyond three times that the kept bytes are
+// dropped: what is read with it goes to the table as it was decoded.
+//
 // When ctx ends while the input blocks, RunLines returns at once; the goroutine that reads ends with that read.
 func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, dead DeadLetter, env Env, events Events) (LinesResult, error) {
 	if cfg.Name == "" {
@@ -42,25 +46,38 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if cfg.Decode.MaxRecordBytes <= 0 {
 		cfg.Decode.MaxRecordBytes = defaultRecordBytes
 	}
-	cfg.Decode.Schema = table.Schema()
-	dec, err := NewDecoder(cfg.Decode)
-	if err != nil {
-		return LinesResult{}, fmt.Errorf("%w: %w", ErrConfig, err)
+	in := &lineInput{name: cfg.Name, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
+	if _, err := newLinePass(cfg, table, env, in); err != nil { // before anything is read
+		return LinesResult{}, err
 	}
-	follow := newFollower(table, cfg.Decode, env, cfg.Limits)
-	s := &lineSource{name: cfg.Name, input: r, batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, maxLine: cfg.Decode.MaxRecordBytes}
 	if cfg.Resume {
-		if err := s.resumeFrom(ctx, table); err != nil {
+		if err := in.resumeFrom(ctx, table); err != nil {
 			return LinesResult{}, err
 		}
 	}
 	if events.Started != nil {
 		events.Started(nil)
 	}
-	c := &committer{table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
-		progress: func() Progress { return Progress{Properties: s.done.properties(cfg.Name)} }}
-	err = pump(ctx, s.run, c)
-	return LinesResult{Lines: c.total.Records, Rows: c.total.Rows, Rejected: c.total.Rejected, Bytes: c.total.Bytes, Snapshot: c.total.Snapshot}, err
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	go readChunks(reading, r, in.chunks, in.free)
+	var total Committed
+	err := passes(ctx, table, events, func(again bool) error {
+		s, err := newLinePass(cfg, table, env, in)
+		if err != nil {
+			return err
+		}
+		c := &committer{table: table, follower: s.batch.follower, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
+			progress:   func() Progress { return Progress{Properties: s.done.properties(cfg.Name)} },
+			published:  func() { in.committed = s.done; in.kept.release(s.done.bytes) },
+			rewindable: in.kept.rewindable,
+			eager:      again,
+		}
+		err = pump(ctx, s.run, c)
+		total.add(c.total)
+		return err
+	})
+	return LinesResult{Lines: total.Records, Rows: total.Rows, Rejected: total.Rejected, Bytes: total.Bytes, Snapshot: total.Snapshot}, err
 }
 
 // linePosition is how far an input was read.
@@ -79,15 +96,27 @@ func (p linePosition) properties(name string) map[string]string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// lineSource cuts an input into lines.
+// lineInput is an input over all passes over it.
+type lineInput struct {
+	name   string
+	input  io.Reader
+	chunks chan chunk
+	free   chan []byte
+
+	committed linePosition // of the last commit; owned by the committer's goroutine, and between two passes
+	kept      *kept        // what follows it
+	ended     *chunk       // how the input ended, once it was read to its end; owned by the source's goroutine
+}
+
+// lineSource cuts an input into lines, from the last commit on.
 type lineSource struct {
-	name    string
-	input   io.Reader
+	*lineInput
 	batch   batcher
 	maxLine int
 
-	read linePosition // decoded: owned by the source's goroutine
-	done linePosition // written: owned by the committer's goroutine
+	read  linePosition // decoded: owned by the source's goroutine
+	done  linePosition // written: owned by the committer's goroutine
+	asked int64        // bytes up to which a commit was asked for
 
 	sum     uint32 // of all bytes, also those of a line whose end is not read yet
 	partial []byte // beginning of that line
@@ -95,8 +124,20 @@ type lineSource struct {
 	length  int64  // of that line so far
 }
 
+// newLinePass makes a source that decodes by the schema that the table has now.
+func newLinePass(cfg LinesConfig, table Table, env Env, in *lineInput) (*lineSource, error) {
+	cfg.Decode.Schema = table.Schema()
+	dec, err := NewDecoder(cfg.Decode)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	pos := in.committed
+	return &lineSource{lineInput: in, maxLine: cfg.Decode.MaxRecordBytes, read: pos, done: pos, asked: pos.bytes, sum: pos.sum,
+		batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, cfg.Limits)}}, nil
+}
+
 // resumeFrom skips what the last snapshot holds.
-func (s *lineSource) resumeFrom(ctx context.Context, table Table) error {
+func (s *lineInput) resumeFrom(ctx context.Context, table Table) error {
 	p, ok, err := table.LastProgress(ctx)
 	if err != nil || !ok || p.Properties[PropKind] == "" {
 		return err
@@ -123,7 +164,7 @@ func (s *lineSource) resumeFrom(ctx context.Context, table Table) error {
 		return fmt.Errorf("%w: input %q does not begin with the %d lines (%d bytes) that were read before; give the same input, or do not resume",
 			ErrSourceChanged, s.name, pos.lines, pos.bytes)
 	}
-	s.read, s.done, s.sum = pos, pos, pos.sum
+	s.committed, s.kept = pos, newKept(pos.bytes, keptBytes)
 	return nil
 }
 
@@ -157,39 +198,53 @@ func readChunks(ctx context.Context, r io.Reader, out chan<- chunk, free <-chan 
 	}
 }
 
-// run is the source's goroutine.
+// run is the source's goroutine. It begins with what was read before and not committed.
 func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 	s.batch.out = out
-	chunks, free := make(chan chunk, 1), make(chan []byte, 4)
-	go readChunks(ctx, s.input, chunks, free)
-	for {
+	for _, piece := range s.kept.pieces() {
+		s.split(ctx, piece)
+	}
+	for s.ended == nil {
 		var c chunk
 		select {
-		case c = <-chunks:
+		case c = <-s.chunks:
 		case <-ctx.Done():
 			return nil
 		}
 		if err := s.batch.follow(ctx, -1, s.advance); err != nil {
 			return err
 		}
+		s.kept.add(c.data)
+		if c.err != nil {
+			s.ended = &c
+		}
 		s.split(ctx, c.data)
-		if c.err == io.EOF && s.length > 0 {
-			s.line(ctx, nil)
-		}
-		if !s.batch.empty() {
-			// With nothing more at hand, hand over what there is: the next read may block for long.
-			s.batch.emit(ctx, c.err != nil || len(chunks) == 0, -1, s.advance)
-		}
+		s.handOver(ctx, c.err == nil && len(s.chunks) == 0)
 		select {
-		case free <- c.data[:cap(c.data)]:
+		case s.free <- c.data[:cap(c.data)]:
 		default:
 		}
-		switch {
-		case c.err == io.EOF:
-			return nil
-		case c.err != nil:
-			return fmt.Errorf("read %s after line %d: %w", s.name, s.read.lines, c.err)
-		}
+	}
+	if s.ended.err == io.EOF && s.length > 0 {
+		s.line(ctx, nil)
+	}
+	if !s.batch.empty() {
+		s.batch.emit(ctx, true, -1, s.advance)
+	}
+	if s.ended.err != io.EOF {
+		return fmt.Errorf("read %s after line %d: %w", s.name, s.read.lines, s.ended.err)
+	}
+	return nil
+}
+
+// handOver emits the batch: with nothing more at hand surely, as the next read may block for long, and also when so much
+// is kept that it should be committed.
+func (s *lineSource) handOver(ctx context.Context, idle bool) {
+	if s.read.bytes-s.asked >= s.kept.most {
+		s.batch.urgent, s.asked = true, s.read.bytes
+	}
+	if s.batch.urgent || !s.batch.empty() {
+		s.batch.emit(ctx, idle || s.batch.urgent, -1, s.advance)
 	}
 }
 

@@ -6,16 +6,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
 
 // Table is what a pipeline writes to: *engine.Table. Commit publishes everything written together with the progress in
 // one atomic snapshot (nil when there is nothing to publish); LastProgress gives the progress of the last one.
+// CommitCurrent does so unless the table has a schema by now for which the rows would have been made in another way
+// (engine.ErrNewSchema); Discard gives up what is not committed.
 type Table interface {
 	Schema() *schema.Schema
 	Write(ctx context.Context, b schema.Batch) error
 	Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error)
+	CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error)
+	Discard(ctx context.Context) error
 	LastProgress(ctx context.Context) (Progress, bool, error)
 	// NewSchema gives a newer schema than Schema that a commit came across, nil if there is none; LookForSchema looks on
 	// the storage. Follow goes on with it: later batches have its columns.
@@ -62,6 +67,8 @@ type Events struct {
 	Committed func(Committed)
 	// Followed: the table has a newer schema, and what is read from now on is decoded by it.
 	Followed func(s *schema.Schema)
+	// Reread: records were decoded by an older schema than the table has; they are given up, and read and decoded again.
+	Reread func(s *schema.Schema, records int64)
 	// Rejected: a record goes to the dead letters.
 	Rejected func(Letter)
 	// Retrying: an operation failed and is tried again after the wait.
@@ -90,6 +97,7 @@ type unit struct {
 	tally   Committed
 	// advance moves the position past the unit's records; the committer calls it when the batch is written.
 	advance func()
+	urgent  bool // commit when it is written
 }
 
 // committer owns everything between a unit and the snapshot. All of it runs on one goroutine.
@@ -103,6 +111,13 @@ type committer struct {
 	// progress gives the position as advanced so far.
 	progress  func() Progress
 	positions func() map[int32]int64
+	// rewindable reports whether everything since the last commit can be read again; nil: always. published is called
+	// when the position as advanced so far is committed; it may be nil.
+	rewindable func() bool
+	published  func()
+	// eager: commit each unit until one is published. Set after records were given up, so that a schema that changes all
+	// the time does not keep them from being published.
+	eager bool
 
 	tally   Committed // since the last commit
 	total   Committed // of the run
@@ -134,7 +149,7 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 			if u.tally.Records > 0 && tick == nil {
 				tick = c.env.After(c.limits.CommitInterval)
 			}
-			if c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
+			if !c.eager && !u.urgent && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
 				continue
 			}
 		case <-tick:
@@ -183,15 +198,20 @@ func (c *committer) commit(ctx context.Context) error {
 	if !c.pending {
 		return nil
 	}
-	if err := c.dead.Flush(ctx); err != nil {
+	start := c.env.Now()
+	snap, err := c.publish(ctx)
+	if err != nil {
+		var old *outdated
+		if errors.As(err, &old) {
+			c.dead.Discard()
+		}
 		return err
 	}
-	start := c.env.Now()
-	snap, err := c.table.Commit(ctx, c.progress())
-	if err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
 	c.follower.committed()
+	if c.published != nil {
+		c.published()
+	}
+	c.eager = false
 	t := c.tally
 	t.Took = c.env.Now().Sub(start)
 	if snap != nil {
@@ -204,6 +224,44 @@ func (c *committer) commit(ctx context.Context) error {
 	c.tally, c.pending = Committed{}, false
 	if c.events.Committed != nil {
 		c.events.Committed(t)
+	}
+	return nil
+}
+
+// publish commits, or gives outdated if what was taken has to be decoded again.
+func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
+	commit, again := c.table.Commit, c.rewindable == nil || c.rewindable()
+	if again {
+		commit = c.table.CommitCurrent
+		if c.tally.Rejected > 0 { // what was refused by an older schema may fit the newest
+			if err := c.outdatedRejects(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := c.dead.Flush(ctx); err != nil {
+		return nil, err
+	}
+	snap, err := commit(ctx, c.progress())
+	if errors.Is(err, engine.ErrNewSchema) {
+		if s := c.table.NewSchema(); s != nil {
+			return nil, &outdated{s, c.tally.Records}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("commit: %w", err)
+	}
+	return snap, nil
+}
+
+// outdatedRejects looks for a newer schema, by which refused records are decoded again before they go to the dead letters.
+func (c *committer) outdatedRejects(ctx context.Context) error {
+	s, err := c.table.LookForSchema(ctx)
+	if err != nil {
+		return fmt.Errorf("before dead letters are written: %w", err)
+	}
+	if s != nil && !c.table.Schema().Covers(s) {
+		return &outdated{s, c.tally.Records}
 	}
 	return nil
 }
@@ -276,6 +334,7 @@ type batcher struct {
 	out      chan<- unit
 	rejects  []Letter
 	kept     int // bytes of the rejects
+	urgent   bool
 	tally    Committed
 }
 
@@ -312,8 +371,8 @@ func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func()
 		return false
 	}
 	b.tally.Lag = lag
-	u := unit{batch: b.dec.Take(), rejects: b.rejects, tally: b.tally, advance: advance()}
-	b.rejects, b.kept, b.tally = nil, 0, Committed{}
+	u := unit{batch: b.dec.Take(), rejects: b.rejects, tally: b.tally, advance: advance(), urgent: b.urgent}
+	b.rejects, b.kept, b.tally, b.urgent = nil, 0, Committed{}, false
 	select {
 	case b.out <- u:
 		return true

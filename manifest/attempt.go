@@ -272,6 +272,11 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 		schemaID = *p.commit.SchemaID
 	} else {
 		s, err := t.LatestSchema(ctx)
+		if err == nil && p.commit.CheckSchema != nil {
+			if err = p.commit.CheckSchema(ctx, s); err != nil {
+				err = refusal{err}
+			}
+		}
 		if err != nil {
 			return nil, errors.Join(err, g.Wait())
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -31,6 +32,10 @@ type Commit struct {
 	// SchemaID of the snapshot; nil: the latest at the time of the commit, which costs one look for a newer schema,
 	// done while the manifests are written.
 	SchemaID *int64
+	// CheckSchema is asked about the newest schema of the table, which was looked up after Commit was called and before the
+	// snapshot is put, each time there is something to put. An error ends the commit and is returned. Nil: any will do. It
+	// is not asked when SchemaID is given.
+	CheckSchema func(ctx context.Context, newest *schema.Schema) error
 	// Check is the caller's own rule, asked about each snapshot that the commit is about to build on (nil: the table
 	// is empty). An error ends the commit and is returned.
 	Check func(ctx context.Context, latest *Snapshot) error

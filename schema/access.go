@@ -22,6 +22,19 @@ func (s *Schema) FieldByID(id int) (int, bool) {
 	return -1, false
 }
 
+// Covers reports whether rows that were made for s lack nothing that rows made for next would have: every column of next
+// is in s, under its name, with its type. It is so when columns were only dropped or moved, or options changed.
+func (s *Schema) Covers(next *Schema) bool {
+	for i := range next.Fields {
+		f := &next.Fields[i]
+		at, ok := s.Field(f.Name)
+		if !ok || s.Fields[at].ID != f.ID || !s.Fields[at].Type.Equal(f.Type) {
+			return false
+		}
+	}
+	return true
+}
+
 // Keyed reports whether the table has a primary key.
 func (s *Schema) Keyed() bool { return len(s.PrimaryKeys) > 0 }
 

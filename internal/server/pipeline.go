@@ -269,6 +269,9 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		Followed: func(s *schema.Schema) {
 			p.log.Info("the table has a new schema", "schema", s.ID)
 		},
+		Reread: func(s *schema.Schema, n int64) {
+			p.log.Info("records that came before the new schema was noticed are read again", "schema", s.ID, "records", n)
+		},
 		Rejected: func(l ingest.Letter) {
 			p.log.Warn("record refused", "topic", l.Topic, "partition", l.Partition, "offset", l.Offset, "reason", l.Reason)
 		},
