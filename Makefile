@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
-.PHONY: all build demo test lint fuzz interop bench bench-peers bench-compare clean help
+.PHONY: all build demo test lint fuzz interop bench bench-peers bench-compare soak clean help
 
 all: build
 
@@ -45,6 +45,9 @@ bench-peers: ## measure beside Paimon Java and DuckDB (make interop fetches them
 
 bench-compare: ## what a change cost: OLD=bench/results/A.txt NEW=bench/results/B.txt
 	go tool -modfile=interop/tools/go.mod benchstat $(OLD) $(NEW)
+
+soak: ## keep a table under load for 30 minutes and look whether it stays right and small (ARGS="-time 2m -seed 7")
+	go run ./bench/soak $(ARGS)
 
 clean: ## remove what was built
 	rm -rf bin dist

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"bench":               {"*"},
 	"bench/dataset":       {"schema"},
 	"bench/peer":          {"*"},
+	"bench/soak":          {"*"},
 	"interop":             {"*"},
 	"interop/run":         {"*"},
 }
