@@ -237,6 +237,9 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	t.hashesPublished(hashes, snap)
 	t.identifier, t.last = id, snap.ID
 	t.progress, t.hasWritten = Progress{Properties: props, Watermark: p.Watermark}, t.hasWritten || hasProgress(props)
+	if t.form.Load().opts.RowTracking {
+		entries = manifest.Assigned(entries, snap)
+	}
 	if err := t.catchUp(ctx, snap, entries); err != nil {
 		t.fail(err) // published, but the handle is of no more use
 	}

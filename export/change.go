@@ -78,7 +78,7 @@ func (v *view) check(e *manifest.Entry, location string) error {
 		return fmt.Errorf("%w: %s holds %d deleted rows; a file of the exported level must hold none", ErrUnsupported, location, *f.DeleteRows)
 	case path.Ext(f.Name) != ".parquet":
 		return fmt.Errorf("%w: %s is not a Parquet file; set the table option file.format to parquet and compact the table fully", ErrUnsupported, location)
-	case f.WriteCols != nil:
+	case f.WriteCols != nil && !f.Tracked():
 		return fmt.Errorf("%w: %s holds only some of the columns of its rows", ErrUnsupported, location)
 	}
 	return nil

@@ -130,10 +130,8 @@ func checkTable(s *schema.Schema, opt schema.Options) error {
 	if opt.DeletionVectors {
 		return fmt.Errorf("%w: the table has deletion vectors: its data files hold rows that are deleted", ErrUnsupported)
 	}
-	for _, name := range []string{"row-tracking.enabled", "data-evolution.enabled"} {
-		if strings.EqualFold(strings.TrimSpace(s.Options[name]), "true") {
-			return fmt.Errorf("%w: table option %q: a row may be spread over several files", ErrUnsupported, name)
-		}
+	if name := "data-evolution.enabled"; strings.EqualFold(strings.TrimSpace(s.Options[name]), "true") {
+		return fmt.Errorf("%w: table option %q: a row may be spread over several files", ErrUnsupported, name)
 	}
 	for _, i := range s.PartitionColumns() {
 		if f := s.Fields[i]; f.ID == 0 {

@@ -35,6 +35,9 @@ func fileStats(f *manifest.DataFile, file, current *schema.Schema) columnStats {
 			st.values[c.ID] = f.Rows
 		}
 	}
+	if f.Tracked() {
+		file = file.WithRowTracking(false)
+	}
 	cols, ok := statsColumns(f, file)
 	if !ok {
 		return st

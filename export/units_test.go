@@ -159,6 +159,25 @@ func TestStatsOfOldFiles(t *testing.T) {
 	}
 }
 
+// TestStatsOfTrackedFiles: a compacted file of a table with row tracking has statistics of two more columns.
+func TestStatsOfTrackedFiles(t *testing.T) {
+	s, err := schema.New(schema.Spec{Columns: columns(t, "a INT, b STRING")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := s.WithRowTracking(false)
+	low, high, err := binrow.EncodeStats(all.Types([]int{0, 1, 2, 3}), []any{int32(1), "x", int64(5), int64(1)}, []any{int32(9), "y", int64(14), int64(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := int64(0)
+	f := manifest.DataFile{Rows: 10, WriteCols: all.Names([]int{0, 1, 2, 3}), ValueStatsAll: true,
+		ValueStats: manifest.Stats{Min: low, Max: high, NullCounts: []*int64{&zero, &zero, &zero, &zero}}}
+	if st := fileStats(&f, s, s); len(st.values) != 2 || len(st.nulls) != 2 || len(st.lower) != 2 || string(st.upper[2]) != "y" {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestPromotable(t *testing.T) {
 	for _, c := range []struct {
 		old, now string

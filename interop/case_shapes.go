@@ -28,6 +28,11 @@ func init() {
 		Steps: append([]Step{{Ops: churn(columns, 1, 100)[0].Ops, Export: true}, {Ops: puts(rowsOf(columns, []any{"same", 1, "a", nil}, []any{"same", 1, "a", nil})), Export: true}},
 			smallPuts(columns, 8)...),
 	})
+	RegisterCase(&Case{
+		Name: "append_tracked", About: "a table without key and without buckets whose rows have ids; compacted files have columns of their own for them",
+		Columns: columns, Options: map[string]string{"bucket": "-1", "row-tracking.enabled": "true"},
+		Steps: append([]Step{{Ops: churn(columns, 1, 100)[0].Ops, Export: true}}, smallPuts(columns, 8)...),
+	})
 }
 
 // churn makes steps of upserts and deletes over few keys; in the middle and at the end the table is published.

@@ -118,13 +118,12 @@ func fitting(group []manifest.DataFile, p AppendPolicy) int {
 func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, error) {
 	files := slices.Clone(job.Files)
 	slices.SortFunc(files, func(a, b manifest.DataFile) int { return inOrder(&a, &b) })
-	o := &outputs{files: f, part: part, src: manifest.FromCompact} // it never rolls: the picker took what fits
-	all := make([]int, len(f.Schema.Fields))
-	for i := range all {
-		all[i] = i
+	if f.Options.RowTracking {
+		return f.compactTracked(ctx, part, job, files)
 	}
+	o := &outputs{files: f, part: part, src: manifest.FromCompact} // it never rolls: the picker took what fits
 	rows := int64(0)
-	run := f.OpenRun(ctx, part, files, f.Schema, all)
+	run := f.OpenRun(ctx, part, files, f.Schema, allColumns(f.Schema))
 	err := func() error {
 		for {
 			r, err := run.Next(ctx)

@@ -36,6 +36,7 @@ type pending struct {
 	deltas  []metadataFile
 	delta   metadataFile // the delta list
 	rows    int64        // rows added minus rows removed
+	tracked *tracked     // of a table with row tracking; nil otherwise
 	merging *merging
 	index   *nextIndex // the next index manifest; nil: that of the base stays
 
@@ -67,6 +68,7 @@ func (p *pending) listName() string {
 
 // encodeDelta encodes the manifests of the commit's entries, rolled at the target size, and their list.
 func (p *pending) encodeDelta() error {
+	p.rows = 0
 	for i := range p.commit.Entries {
 		if e := &p.commit.Entries[i]; e.Kind == Add {
 			p.rows += e.File.Rows
@@ -78,9 +80,9 @@ func (p *pending) encodeDelta() error {
 	perFile := int(max(1, p.options.ManifestTargetSize/1024))
 	var err error
 	if p.deltas, err = p.encodeManifests(p.commit.Entries, p.schema, perFile); err != nil {
-		return err
+		return refusal{err}
 	}
-	p.delta.name = p.listName()
+	p.delta = metadataFile{name: p.listName()}
 	p.delta.data, err = encodeMetas(p.delta.name, p.deltaMetas())
 	return err
 }
@@ -232,6 +234,11 @@ func (t *Table) buildIndex(ctx context.Context, s *schema.Schema) error {
 // merged manifests, and the base list. Independent files are written at the same time, because each costs a sync of
 // the disk or a round trip; the look for a newer schema runs beside them.
 func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
+	if p.tracked != nil {
+		if err := t.track(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	metas, err := t.merge(ctx, p, t.head.metas)
 	if err != nil {
 		return nil, err
@@ -322,6 +329,9 @@ func (t *Table) nextSnapshot(p *pending, schemaID int64, base *metadataFile) *Sn
 	if p.index != nil {
 		s.IndexManifest = &p.index.file.name
 	}
+	if p.tracked != nil {
+		s.NextRowID = &p.tracked.next
+	}
 	prev := t.head.snap
 	if prev == nil {
 		return s
@@ -330,7 +340,9 @@ func (t *Table) nextSnapshot(p *pending, schemaID int64, base *metadataFile) *Sn
 	s.TotalRecordCount += prev.TotalRecordCount
 	// Time travel and expiry take the time as growing with the id: a clock that was set back must not break them.
 	s.TimeMillis = max(s.TimeMillis, prev.TimeMillis)
-	s.NextRowID = prev.NextRowID
+	if p.tracked == nil {
+		s.NextRowID = prev.NextRowID
+	}
 	if p.index == nil {
 		s.IndexManifest = prev.IndexManifest
 	}

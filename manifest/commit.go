@@ -329,6 +329,10 @@ func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
 	// Removals first: within one commit a file that moves to another level is never there twice.
 	p.commit.Entries = slices.Clone(c.Entries)
 	slices.SortStableFunc(p.commit.Entries, func(a, b Entry) int { return int(b.Kind) - int(a.Kind) })
+	if options.RowTracking {
+		p.tracked = &tracked{entries: p.commit.Entries}
+		return p, nil // the entries depend on the snapshot before
+	}
 	return p, p.encodeDelta()
 }
 

@@ -2,6 +2,12 @@
 // and the commit protocol. It is the only writer of `schema/`, `snapshot/` and `manifest/`.
 package manifest
 
+import (
+	"slices"
+
+	"github.com/calve-io/calve/schema"
+)
+
 // CommitKind is the kind of a snapshot.
 type CommitKind string
 
@@ -60,6 +66,10 @@ type DataFile struct {
 	FirstRowID     *int64
 	WriteCols      []string // nil: null
 }
+
+// Tracked reports whether the file has columns of its own for the ids of its rows: a compacted one of a table with row
+// tracking. WriteCols are then all columns of its schema and these.
+func (f *DataFile) Tracked() bool { return slices.Contains(f.WriteCols, schema.RowIDColumn) }
 
 // Names gives the names of the file and of what belongs to it, such as its index.
 func (f *DataFile) Names() []string { return append([]string{f.Name}, f.ExtraFiles...) }

@@ -193,7 +193,7 @@ func (w *where) stats(fv *fileView, f *manifest.DataFile, col int) predicate.Sta
 	unknown := predicate.Stats{Nulls: -1}
 	at, now := fv.at[col], w.view.schema.Fields[col].Type
 	switch {
-	case f.WriteCols != nil, !now.Primitive():
+	case f.WriteCols != nil && !f.Tracked(), !now.Primitive():
 		return unknown
 	case at < 0: // the file is older than the column
 		return predicate.Stats{Nulls: f.Rows}
@@ -202,6 +202,8 @@ func (w *where) stats(fv *fileView, f *manifest.DataFile, col int) predicate.Sta
 	var s predicate.Stats
 	if k := fv.key[col]; k >= 0 && len(f.KeyStats.Min) > len(binrow.EmptyRow) {
 		s = statsAt(f.KeyStats, len(fv.schema.KeyColumns()), k, then)
+	} else if f.ValueStatsAll && f.Tracked() {
+		s = statsAt(f.ValueStats, len(f.WriteCols), at, then)
 	} else if f.ValueStatsAll {
 		s = statsAt(f.ValueStats, len(fv.schema.Fields), at, then)
 	} else {

@@ -143,6 +143,9 @@ func (s *Schema) checkWriting(o Options) error {
 	if strings.ContainsAny(o.DataFilePrefix, "/\\") || strings.HasPrefix(o.DataFilePrefix, ".") {
 		return s.refuse("data-file.prefix", "file names must not hold slashes or start with a dot")
 	}
+	if err := s.checkRowTracking(o); err != nil {
+		return err
+	}
 	return s.checkPartitions(o)
 }
 

@@ -104,7 +104,7 @@ func TestGoldenChecks(t *testing.T) {
 		"append_all_types-schema-0":             {"", ""},
 		"append_bloom-schema-0":                 {"", ""},
 		"append_only-schema-0":                  {"", ""},
-		"append_row_tracking-schema-0":          {"", `"row-tracking.enabled"`},
+		"append_row_tracking-schema-0":          {"", ""},
 		"append_unaware-schema-0":               {"", ""},
 		"pk_aggregation-schema-0":               {"", ""},
 		"pk_all_types-schema-0":                 {"", ""},

@@ -78,7 +78,7 @@ var optionGroups = []optionGroup{
 	ignores("says something to tables with `deletion-vectors.enabled` only", "deletion-vectors.bitmap64",
 		"deletion-vector.index-file.target-size"),
 	refusesWriting("force-lookup", isFalse, "calve has no lookup compaction"),
-	refusesWriting("row-tracking.enabled", isFalse, "calve does not give row ids"),
+	honours("rows get ids, which compaction keeps; calve's own reader does not give them", optRowTracking),
 	refusesAll("data-evolution.enabled", isFalse, "calve does not join files with parts of the columns"),
 	refusesWriting("clustering.columns", nil, "calve does not cluster append tables"),
 	refusesWriting("sink.clustering.by-columns", nil, "calve does not cluster append tables"),

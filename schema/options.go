@@ -60,6 +60,8 @@ type Options struct {
 
 	Merge MergeOptions // the finer points of merging
 
+	RowTracking bool // row-tracking.enabled: rows of an append table have ids
+
 	// Data files.
 	FileFormat           string         // file.format
 	TargetFileSize       int64          // target-file-size in bytes
@@ -167,6 +169,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		StreamingReadOverwrite: p.bool("streaming-read-overwrite", false),
 
 		IndexInBucket:        p.bool("index-file-in-data-file-dir", false),
+		RowTracking:          p.bool(optRowTracking, false),
 		WriteOnly:            p.bool("write-only", p.bool("write.compaction-skip", false)),
 		FileFormat:           p.word(optFileFormat, defaultFormat(s.Version)),
 		TargetFileSize:       p.size(optTargetSize, defaultTargetSize(s.Keyed())),

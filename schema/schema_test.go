@@ -215,6 +215,8 @@ func TestNewErrors(t *testing.T) {
 		{cols, "id", "", "type=format-table", `"type"`},
 		{cols, "id", "", "metadata.iceberg.storage=hadoop-catalog", `"metadata.iceberg.storage"`},
 		{cols, "id", "", "record-level.expire-time=1 d", `"record-level.expire-time"`},
+		{cols, "id", "", "row-tracking.enabled=true", `"row-tracking.enabled"`},
+		{cols, "", "", "row-tracking.enabled=true,bucket=2,bucket-key=id", `"row-tracking.enabled"`},
 	}
 	for _, c := range cases {
 		spec := Spec{PrimaryKeys: splitNames(c.pk), PartitionKeys: splitNames(c.part), Options: optionMap(c.options)}

@@ -25,6 +25,8 @@ import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.SpecialFields;
+import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.BatchTableCommit;
 import org.apache.paimon.table.sink.BatchTableWrite;
 import org.apache.paimon.table.sink.BatchWriteBuilder;
@@ -75,6 +77,7 @@ final class Histories {
         handlers.put("history-tag", Histories::tag);
         handlers.put("history-alter", Histories::alter);
         handlers.put("history-look", Histories::look);
+        handlers.put("history-row-ids", Histories::rowIds);
     }
 
     private static Catalog catalog(JsonNode request) {
@@ -194,6 +197,9 @@ final class Histories {
         }
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser(USER);
         BaseAppendFileStoreWrite write = ((AppendOnlyFileStore) table.store()).newWrite(USER);
+        if (table.coreOptions().rowTrackingEnabled()) { // as AppendTableCompactor of Paimon's Flink connector
+            write.withWriteType(SpecialFields.rowTypeWithRowTracking(table.rowType()));
+        }
         try (StreamTableCommit commit = builder.newCommit()) {
             List<CommitMessage> done = new ArrayList<>();
             for (AppendCompactTask task : tasks) {
@@ -304,7 +310,14 @@ final class Histories {
         }
     }
 
-    private static ObjectNode rows(FileStoreTable table) throws Exception {
+    /** The rows of a table with row tracking, with the columns _ROW_ID and _SEQUENCE_NUMBER. */
+    private static ObjectNode rowIds(JsonNode request) throws Exception {
+        try (Catalog catalog = catalog(request)) {
+            return rows(catalog.getTable(Identifier.fromString(request.get("table").asText() + "$row_tracking")));
+        }
+    }
+
+    private static ObjectNode rows(Table table) throws Exception {
         RowType type = table.rowType();
         ObjectNode out = Worker.JSON.createObjectNode();
         columns(out, type);
