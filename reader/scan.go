@@ -30,8 +30,10 @@ type Query struct {
 	// Where, when not empty, is a condition: only rows for which it is true are read. It is a subset of SQL expressions
 	// on the columns of the snapshot's schema (package predicate), such as
 	// "price >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')". A mistake in it is an ErrQuery.
-	Where    string
-	Parallel int // splits read at once; with 0 or 1 the order of the rows is the same in every scan
+	Where string
+	// Parallel is how many splits are read, and how many runs of each are decoded, at once. With 0 or 1 the order of the
+	// rows is the same in every scan.
+	Parallel int
 }
 
 // Split is a part of a snapshot that can be read on its own: for a table with a primary key a section of a bucket
@@ -45,6 +47,8 @@ type Split struct {
 	// where, when not nil, chooses rows. alone: no file besides the split's only one may have the keys it has.
 	where *where
 	alone bool
+	// slots, when not nil, has the runs read ahead, as many at once as it holds.
+	slots chan struct{}
 }
 
 // Snapshot is the snapshot the split belongs to.
@@ -59,6 +63,7 @@ func (r *Reader) Scan(ctx context.Context, q Query) iter.Seq2[arrow.RecordBatch,
 			var cols []int
 			if cols, err = splits[0].view.projection(q.Columns); err == nil {
 				if q.Parallel > 1 {
+					readAhead(splits, q.Parallel)
 					err = r.scanParallel(ctx, splits, cols, q.Parallel, yield)
 				} else {
 					err = r.scanInOrder(ctx, splits, cols, yield)
@@ -213,6 +218,16 @@ func (r *Reader) scanInOrder(ctx context.Context, splits []Split, cols []int, yi
 	return nil
 }
 
+// readAhead lets runs that are merged be decoded while the merge works, parallel of them at once.
+func readAhead(splits []Split, parallel int) {
+	slots := make(chan struct{}, parallel)
+	for i := range splits {
+		if len(splits[i].Runs) > 1 {
+			splits[i].slots = slots
+		}
+	}
+}
+
 // scanParallel reads several splits at once; the batches come as they are ready. All goroutines have ended when it returns.
 func (r *Reader) scanParallel(ctx context.Context, splits []Split, cols []int, parallel int, yield func(arrow.RecordBatch, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -290,7 +305,10 @@ func (r *Reader) readRows(ctx context.Context, s *Split, cols []int, f func(c *c
 	}
 	runs := make([]lsm.Run, len(s.Runs))
 	for i := range s.Runs {
-		runs[i] = &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, spec: spec, dead: s.dead}
+		run := &runReader{r: r, v: s.view, dir: s.Part.Dir, files: s.Runs[i].Files, spec: spec, dead: s.dead}
+		if runs[i] = run; s.slots != nil {
+			runs[i] = &aheadRun{run: run, slots: s.slots}
+		}
 	}
 	m := lsm.Merge(lsm.MergeSpec{Schema: s.view.schema, KeyCols: c.keys, DropDeletes: true, Rule: s.view.rule, Cols: c.read}, runs)
 	for {

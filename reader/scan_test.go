@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"go.uber.org/goleak"
 
 	"github.com/calve-io/calve/internal/rowjson"
@@ -52,48 +51,56 @@ func TestScanColumns(t *testing.T) {
 	}
 }
 
-// TestScanParallel: a parallel scan gives the rows of one in order; it leaves nothing running when its consumer stops,
-// and tells of a read that fails.
+// TestScanParallel: a parallel scan gives the rows of one in order, whether files are read one by one or merged; it leaves
+// nothing running when its consumer stops, and tells of a read that fails.
 func TestScanParallel(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	x := newTable(t, false)
-	for n := range 6 {
-		x.write(some(10, fmt.Sprint(n)))
-	}
-	rows := func(q reader.Query) (names []string) {
-		t.Helper()
-		for rec, err := range x.reader().Scan(t.Context(), q) {
-			if err != nil {
-				t.Fatal(err)
+	for _, keyed := range []bool{false, true} {
+		x := newTable(t, keyed)
+		for n := range 6 {
+			x.write(some(10+n, fmt.Sprint(n)))
+		}
+		rows := func(q reader.Query) (out []string) {
+			t.Helper()
+			for rec, err := range x.reader().Scan(t.Context(), q) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range int(rec.NumRows()) {
+					out = append(out, fmt.Sprint(rec.Column(0).ValueStr(i), rec.Column(2).ValueStr(i)))
+				}
 			}
-			for i := range int(rec.NumRows()) {
-				names = append(names, rec.Column(2).(*array.String).Value(i))
+			slices.Sort(out)
+			return out
+		}
+		want, got := rows(reader.Query{}), rows(reader.Query{Parallel: 3})
+		number := 6*10 + 15
+		if keyed {
+			number = 15
+		}
+		if len(want) != number || !slices.Equal(got, want) {
+			t.Errorf("keyed %t: %d rows in parallel, %d in order", keyed, len(got), len(want))
+		}
+		for range x.reader().Scan(t.Context(), reader.Query{Parallel: 3}) {
+			break
+		}
+		broken := errors.New("broken")
+		for _, fail := range []int64{1, 4} {
+			var opens atomic.Int64
+			st := storage.WithFaults(x, func(op storage.Op) error {
+				if op.Kind == storage.OpOpen && strings.HasSuffix(op.Name, ".parquet") && opens.Add(1) == fail {
+					return broken
+				}
+				return nil
+			})
+			var last error
+			for _, err := range reader.Open(st, env()).Scan(t.Context(), reader.Query{Parallel: 2}) {
+				last = err
+			}
+			if !errors.Is(last, broken) {
+				t.Errorf("keyed %t: got %v", keyed, last)
 			}
 		}
-		return names
-	}
-	want, got := rows(reader.Query{}), rows(reader.Query{Parallel: 3})
-	slices.Sort(got)
-	if len(want) != 60 || !slices.Equal(got, want) { // in order, the names are sorted
-		t.Errorf("%d rows in parallel, %d in order", len(got), len(want))
-	}
-	for range x.reader().Scan(t.Context(), reader.Query{Parallel: 3}) {
-		break
-	}
-	broken := errors.New("broken")
-	var opens atomic.Int64
-	st := storage.WithFaults(x, func(op storage.Op) error {
-		if op.Kind == storage.OpOpen && strings.HasSuffix(op.Name, ".parquet") && opens.Add(1) == 4 {
-			return broken
-		}
-		return nil
-	})
-	var last error
-	for _, err := range reader.Open(st, env()).Scan(t.Context(), reader.Query{Parallel: 2}) {
-		last = err
-	}
-	if !errors.Is(last, broken) {
-		t.Errorf("got %v", last)
 	}
 }
 

@@ -136,7 +136,7 @@ func (c *calve) read(ctx context.Context, table string) (t timing, s sum, err er
 	t, err = timed(func() error {
 		e := env()
 		r := reader.Open(st, reader.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
-		for rec, err := range r.Scan(ctx, reader.Query{}) {
+		for rec, err := range r.Scan(ctx, reader.Query{Parallel: runtime.GOMAXPROCS(0)}) {
 			if err != nil {
 				return err
 			}

@@ -26,6 +26,7 @@ def timed(con, query, out):
 def dedup(threads, folder, out):
     con = duckdb.connect()
     con.execute(f"set threads = {threads}")
+    con.execute("set enable_progress_bar = false")
     src = f"read_parquet('{folder}/*.parquet')"
     key = next(c for c in [r[0] for r in con.execute(f"describe select * from {src}").fetchall()] if not c.startswith("_"))
     queries = [q.format(src=src, key=key) for q in QUERIES]
