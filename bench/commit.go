@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/google/uuid"
 
@@ -44,7 +45,50 @@ func openCommit(k *kit, r *run) ([]*benchmark, func() error, error) {
 		}
 		out = append(out, b)
 	}
+	for _, files := range []int{smallTable, k.planFiles} {
+		b, err := k.commitTo(r.ctx, files)
+		if err != nil {
+			return nil, remove, err
+		}
+		out = append(out, b)
+	}
 	return out, remove, nil
+}
+
+// smallTable is the number of files of the table beside which the large one must not be slower.
+const smallTable = 100
+
+// commitTo measures the same on disk in a table of many files, of which there are only the metadata.
+func (k *kit) commitTo(ctx context.Context, files int) (*benchmark, error) {
+	store, err := storage.NewLocal(filepath.Join(k.dir, fmt.Sprint("commit-", files)))
+	if err != nil {
+		return nil, err
+	}
+	t, err := growPlan(ctx, store, files)
+	if err != nil {
+		return nil, err
+	}
+	meta := manifest.Open(store, manifestEnv())
+	s, err := meta.LatestSchema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := int64(files)
+	b := &benchmark{name: fmt.Sprintf("Commit/local/files=%d", files), procs: 1, laps: true, op: func(ctx context.Context, c *clock) error {
+		id++
+		e, err := t.entry(s, int(id))
+		if err != nil {
+			return err
+		}
+		c.start()
+		_, err = meta.Commit(ctx, manifest.Commit{Kind: manifest.Append, User: "bench", Identifier: id, Entries: []manifest.Entry{e}})
+		c.stop()
+		return err
+	}}
+	b.shown = &shown{title: fmt.Sprintf("commit of one file, table of %s files, on disk", thousands(files)), unit: "p50-ms", limit: func(med lookup) (float64, string) {
+		return dependentCreates * med(durableCreate, 1, "p50-ms"), fmt.Sprintf("%d durable file creations, one after the other", dependentCreates)
+	}}
+	return b, nil
 }
 
 func commitBench(ctx context.Context, store storage.Store) (*benchmark, error) {
