@@ -184,6 +184,9 @@ func (t *Table) published(generation int64) {
 		}
 		t.enqueueLocked(b)
 	}
+	if t.assigner != nil {
+		t.assigner.committed(generation)
+	}
 }
 
 func entry(b *bucket, kind manifest.EntryKind, f manifest.DataFile) manifest.Entry {
@@ -222,7 +225,7 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 		Check: func(ctx context.Context, base *manifest.Snapshot) error {
 			err := t.checkEpoch(ctx, base)
 			if err == nil && kind == manifest.Append && len(entries) > 0 {
-				err = t.checkAssigned(ctx, base)
+				err = t.findIndex(ctx, base)
 			}
 			return err
 		},

@@ -61,6 +61,9 @@ type Settings struct {
 	// FollowEvery is the time between two looks for snapshots of other writers while this process commits nothing; what
 	// they wrote is then compacted here. 0: only commits and compactions look.
 	FollowEvery time.Duration
+	// IndexKeys is about how many keys of a table with dynamic buckets stay in memory, about 20 bytes each, beside those
+	// of the partitions that rows are being written to. Default 4 Mi.
+	IndexKeys int64
 	// Events are called on what happens; nil functions are skipped.
 	Events Events
 }
@@ -71,6 +74,9 @@ func (s Settings) withDefaults() Settings {
 	}
 	if s.Parallel <= 0 {
 		s.Parallel = 2
+	}
+	if s.IndexKeys <= 0 {
+		s.IndexKeys = 4 << 20
 	}
 	return s
 }

@@ -107,7 +107,7 @@ func TestRowIDsStay(t *testing.T) {
 	mustCreate(t, st, s)
 	tabs := []*engine.Table{mustOpen(t, st, engine.Settings{}), mustOpen(t, st, engine.Settings{})}
 	want, next := map[int64]trackedRow{}, int64(0)
-	for round := range 60 {
+	for round := range 30 {
 		tab := tabs[rng.IntN(2)]
 		rows := make([]row, 1+rng.IntN(200))
 		for i := range rows {
@@ -129,7 +129,7 @@ func TestRowIDsStay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if round == 30 {
+		if round == 15 {
 			s = alter(t, st, schema.RenameColumn{Path: []string{"name"}, To: "title"})
 			for _, tab := range tabs {
 				if err := tab.Follow(t.Context(), s); err != nil {
@@ -142,7 +142,7 @@ func TestRowIDsStay(t *testing.T) {
 			t.Fatalf("round %d: %d rows, want %d; next id %d, want %d", round, len(got), len(want), more, next)
 		}
 	}
-	if files := len(liveFiles(t, st)); files > 40 {
+	if files := len(liveFiles(t, st)); files > 20 {
 		t.Errorf("%d files: nothing was compacted", files)
 	}
 	mustVerify(t, st)
@@ -155,7 +155,7 @@ func TestRowIDsStay(t *testing.T) {
 	query, found := reader.Query{Where: "id = 7"}, 0
 	splits, err := readerOf(st).Plan(t.Context(), query)
 	if all := len(liveFiles(t, st)); err != nil || len(splits) >= all || all < 4 {
-		t.Errorf("%d of %d files are read for one of 60 ids (%v)", len(splits), all, err)
+		t.Errorf("%d of %d files are read for one of 30 ids (%v)", len(splits), all, err)
 	}
 	for rec, err := range readerOf(st).Scan(t.Context(), query) {
 		if err != nil {

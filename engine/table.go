@@ -122,14 +122,14 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	}
 	t.form.Store(f)
 	if s.Keyed() && f.opts.Bucket == schema.BucketDynamic {
-		t.assigner = newAssigner(f.opts, env.Rand)
+		t.assigner = newAssigner(f.opts, set.IndexKeys, env.Rand)
 	}
 	snap, err := meta.LatestListed(ctx)
 	if err != nil && !errors.Is(err, manifest.ErrNoSnapshot) {
 		return nil, err
 	}
 	if snap != nil {
-		if err := t.loadIndex(ctx, snap); err != nil {
+		if err := t.findIndex(ctx, snap); err != nil {
 			return nil, err
 		}
 		if err := t.load(ctx, snap); err != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -48,42 +49,52 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 		return t.usable()
 	}
 	size := batchBytes(b)
-	t.mu.Lock()
-	for {
-		if err := t.usableLocked(); err != nil {
-			t.mu.Unlock()
-			return err
-		}
-		if t.form.Load() != f {
-			t.mu.Unlock()
-			return fmt.Errorf("%w: the schema of %s changed to %d while they were written", ErrRows, t.store.URL(""), t.Schema().ID)
-		}
-		if a := t.active; a.rows == 0 || a.rows+b.Len() <= maxBufferRows && a.bytes+size <= maxBufferBytes {
-			break
-		}
-		t.mu.Unlock()
-		if err := t.flushActive(ctx); err != nil {
-			return err
-		}
-		t.mu.Lock()
-	}
-	err = f.router.route(t, b)
-	full := false
-	if err == nil {
-		t.active.batches = append(t.active.batches, b)
-		t.active.rows += b.Len()
-		t.active.bytes += size
-		full = t.active.bytes >= t.set.BufferBytes
-	}
-	t.mu.Unlock()
-	if err != nil {
+	if err := t.admit(ctx, f, b, size); err != nil {
 		return err
 	}
+	t.active.batches = append(t.active.batches, b)
+	t.active.rows += b.Len()
+	t.active.bytes += size
+	full := t.active.bytes >= t.set.BufferBytes
+	t.mu.Unlock()
 	t.metrics.rowsWritten.Add(int64(b.Len()))
 	if full {
 		return t.flushActive(ctx)
 	}
 	return nil
+}
+
+// admit waits until the active buffer has room for a batch and routes its rows. Without an error mu is held then.
+func (t *Table) admit(ctx context.Context, f *form, b schema.Batch, size int64) error {
+	for {
+		t.mu.Lock()
+		err := t.usableLocked()
+		if err == nil && t.form.Load() != f {
+			err = fmt.Errorf("%w: the schema of %s changed to %d while they were written", ErrRows, t.store.URL(""), t.Schema().ID)
+		}
+		if err != nil {
+			t.mu.Unlock()
+			return err
+		}
+		if a := t.active; a.rows > 0 && (a.rows+b.Len() > maxBufferRows || a.bytes+size > maxBufferBytes) {
+			t.mu.Unlock()
+			if err := t.flushActive(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err = f.router.route(t, b); err == nil {
+			return nil
+		}
+		t.mu.Unlock()
+		var unread unreadError
+		if !errors.As(err, &unread) {
+			return err
+		}
+		if err := t.readIndex(ctx, unread); err != nil {
+			return fmt.Errorf("writing to %s: %w", t.store.URL(""), err)
+		}
+	}
 }
 
 // checkRows refuses rows that no reader could make sense of.
@@ -241,7 +252,8 @@ func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int
 	assigned := make([]*bucket, n)
 	var last *bucket
 	var lastRow []byte
-	var index *partIndex // of the partition of lastRow; nil without dynamic buckets
+	var index *partIndex // of the partition of lastRow; nil without dynamic buckets, or if it is not read yet
+	unread := unreadError{}
 	lastNumber := int32(-1)
 	for i := range n {
 		row, err := r.partEnc.Append(r.partRow[:0], cols, i)
@@ -254,7 +266,11 @@ func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int
 		switch {
 		case t.assigner != nil:
 			if !same || index == nil {
-				index = t.assigner.part(binrow.Serialize(row, len(cols)))
+				part := binrow.Serialize(row, len(cols))
+				if index = t.assigner.part(part, t.generation); index == nil {
+					unread[string(part)] = true
+					continue
+				}
 			}
 			n, err := t.assigner.assign(index, numbers[i])
 			if err != nil {
@@ -272,6 +288,9 @@ func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int
 			lastRow, lastNumber = append(lastRow[:0], row...), number
 		}
 		assigned[i] = last
+	}
+	if len(unread) > 0 {
+		return unread
 	}
 	for i, b := range assigned {
 		t.active.touch(b)
