@@ -123,6 +123,13 @@ func TestTail(t *testing.T) {
 	if got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--columns", "id"); got != `{"snapshot":2,"kind":"-D","row":{"id":2}}`+"\n"+`{"snapshot":2,"kind":"+U","row":{"id":3}}`+"\n" {
 		t.Errorf("tail from snapshot 2: %s", got)
 	}
+	if got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--columns", "id", "--format", "csv"); got != "snapshot,kind,id\n2,-D,2\n2,+U,3\n" {
+		t.Errorf("tail as CSV: %s", got)
+	}
+	if got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--columns", "id", "--format", "debezium"); !strings.HasPrefix(got, `{"before":{"id":2},"after":null,"source":{"connector":"calve","db":"shop","table":"orders","snapshot_id":2,"ts_ms":`) {
+		t.Errorf("tail as Debezium: %s", got)
+	}
+	c.fails("", []string{"tail", "shop.orders", "--format", "xml"}, "--format: format \"xml\": there are json, debezium, csv, arrow")
 	b := c.background("tail", "shop.orders", "--follow", "--poll", "5ms", "--from", "snapshot:2")
 	wait := func(want string) {
 		t.Helper()

@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/calve-io/calve/internal/changes"
 	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/reader"
-	"github.com/calve-io/calve/schema"
 )
 
 func (a *app) scanCmd() *cobra.Command {
@@ -122,18 +123,25 @@ func (a *app) tailCmd() *cobra.Command {
 	var follow bool
 	var poll time.Duration
 	var columns []string
+	var format string
 	c := &cobra.Command{
 		Use:   "tail TABLE",
 		Short: "Print the changes of a table as they are committed",
 		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
 update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
 
+--format debezium prints Debezium envelopes (before, after, source, op), csv a line of names and then snapshot, kind and
+columns (nothing between commas is null, "" an empty text), and arrow an Arrow IPC stream with the columns _snapshot and
+_kind in front. When the columns of the table change, csv has another line of names, and arrow another stream.
+
 --from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
 latest only what comes after now, time:T what was committed at or after a time, and snapshot:N the changes of snapshot N
 and later ones: to resume, use the last snapshot that was dealt with, plus one. The default is earliest, and with --follow latest.`,
 		Example: `  calve tail shop.orders -w file:///data/lake
   calve tail shop.orders -w file:///data/lake --follow
-  calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount`,
+  calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount
+  calve tail shop.orders -w file:///data/lake --format arrow | python -c 'import sys, pyarrow as pa
+  for batch in pa.ipc.open_stream(sys.stdin.buffer): print(batch.to_pydict())'`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if from == "" {
@@ -150,16 +158,20 @@ and later ones: to resume, use the last snapshot that was dealt with, plus one. 
 				return err
 			}
 			w := bufio.NewWriterSize(a.out, 1<<16)
-			var line []byte
+			database, table, _ := strings.Cut(args[0], ".")
+			if table == "" {
+				database, table = "default", database
+			}
+			enc, err := changes.New(format, w, changes.Source{Database: database, Table: table})
+			if err != nil {
+				return fmt.Errorf("--format: %w", err)
+			}
 			for c, err := range r.Tail(cmd.Context(), reader.TailSpec{From: start, Follow: follow, Poll: poll, Columns: columns}) {
 				if err != nil {
 					return errors.Join(err, w.Flush())
 				}
-				if c.Rec != nil {
-					line = appendChanges(line[:0], c)
-					if _, err := w.Write(line); err != nil {
-						return err
-					}
+				if err := enc.Write(c); err != nil {
+					return err
 				}
 				if c.Complete {
 					if err := w.Flush(); err != nil {
@@ -167,27 +179,13 @@ and later ones: to resume, use the last snapshot that was dealt with, plus one. 
 					}
 				}
 			}
-			return w.Flush()
+			return errors.Join(enc.Close(), w.Flush())
 		},
 	}
+	c.Flags().StringVar(&format, "format", changes.JSON, "how to print: "+strings.Join(changes.Formats, ", "))
 	c.Flags().StringVar(&from, "from", "", "where to begin: earliest, latest, time:T or snapshot:N")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new snapshots until interrupted")
 	c.Flags().DurationVar(&poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot")
 	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
 	return c
-}
-
-// appendChanges appends one line for each change.
-func appendChanges(dst []byte, c reader.Changes) []byte {
-	enc := rowjson.NewEncoder(c.Rec.Schema())
-	head := fmt.Appendf(nil, `{"snapshot":%d,"kind":"`, c.Snapshot)
-	for i := range int(c.Rec.NumRows()) {
-		kind := schema.Insert
-		if c.RowKinds != nil {
-			kind = c.RowKinds[i]
-		}
-		dst = append(append(append(dst, head...), kind.String()...), `","row":`...)
-		dst = append(enc.Append(dst, c.Rec, i), '}', '\n')
-	}
-	return dst
 }

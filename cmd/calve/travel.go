@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/calve-io/calve/internal/changes"
 	"github.com/calve-io/calve/reader"
 )
 
@@ -58,7 +59,10 @@ func (t *travel) resolve(cmd *cobra.Command, count bool) (err error) {
 // scanChanges prints changes as tail does.
 func (a *app) scanChanges(cmd *cobra.Command, r *reader.Reader, b reader.Between, limit int64) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
-	var line []byte
+	enc, err := changes.New(changes.JSON, w, changes.Source{})
+	if err != nil {
+		return err
+	}
 	left := limit
 	for c, err := range r.Changes(cmd.Context(), b) {
 		if err != nil {
@@ -68,8 +72,7 @@ func (a *app) scanChanges(cmd *cobra.Command, r *reader.Reader, b reader.Between
 			c.Rec = c.Rec.NewSlice(0, left)
 		}
 		left -= c.Rec.NumRows()
-		line = appendChanges(line[:0], c)
-		if _, err := w.Write(line); err != nil {
+		if err := enc.Write(c); err != nil {
 			return err
 		}
 		if limit > 0 && left == 0 {

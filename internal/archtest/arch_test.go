@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/binrow":     {"schema"},
 	"internal/archtest":   {},
 	"internal/rowjson":    {},
+	"internal/changes":    {"schema", "reader", "internal/rowjson"},
 	"internal/claim":      {"storage"},
 	"internal/config":     {},
 	"internal/datafile":   {"schema", "storage", "internal/binrow"},

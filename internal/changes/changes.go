@@ -1,0 +1,228 @@
+// Package changes writes a change stream for others to read: as JSON lines, as Debezium envelopes, as CSV or as an Arrow
+// stream.
+package changes
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+)
+
+// Formats of the output.
+const (
+	JSON     = "json"     // {"snapshot":N,"kind":"+I","row":{…}}
+	Debezium = "debezium" // {"before":…,"after":…,"source":{…},"op":"c","ts_ms":…}
+	CSV      = "csv"      // snapshot,kind,columns…
+	Arrow    = "arrow"    // an Arrow IPC stream with the columns _snapshot and _kind in front
+)
+
+// Formats are all of them.
+var Formats = []string{JSON, Debezium, CSV, Arrow}
+
+// Source is what a Debezium envelope tells of the table.
+type Source struct{ Database, Table string }
+
+// Encoder writes changes in one format. It is for one goroutine, and must be given all items of the stream, closing items
+// too. Nothing of a snapshot is held back after its closing item.
+type Encoder interface {
+	Write(reader.Changes) error
+	// Close ends what was written; it does not close what it was written to.
+	Close() error
+}
+
+// New makes an encoder.
+func New(format string, w io.Writer, from Source) (Encoder, error) {
+	switch format {
+	case JSON:
+		return &lines{w: w}, nil
+	case Debezium:
+		return newEnvelopes(w, from), nil
+	case CSV:
+		return &table{w: w}, nil
+	case Arrow:
+		return &stream{w: w}, nil
+	}
+	return nil, fmt.Errorf("format %q: there are %s", format, strings.Join(Formats, ", "))
+}
+
+// ContentType is the media type of a format.
+func ContentType(format string) string {
+	switch format {
+	case CSV:
+		return "text/csv; charset=utf-8"
+	case Arrow:
+		return "application/vnd.apache.arrow.stream"
+	}
+	return "application/x-ndjson"
+}
+
+func kindAt(c *reader.Changes, i int) schema.RowKind {
+	if c.RowKinds == nil {
+		return schema.Insert
+	}
+	return c.RowKinds[i]
+}
+
+// lines writes a JSON object a line.
+type lines struct {
+	w   io.Writer
+	buf []byte
+}
+
+// Write implements Encoder.
+func (l *lines) Write(c reader.Changes) error {
+	if c.Rec == nil {
+		return nil
+	}
+	enc := rowjson.NewEncoder(c.Rec.Schema())
+	head := fmt.Appendf(nil, `{"snapshot":%d,"kind":"`, c.Snapshot)
+	l.buf = l.buf[:0]
+	for i := range int(c.Rec.NumRows()) {
+		l.buf = append(append(append(l.buf, head...), kindAt(&c, i).String()...), `","row":`...)
+		l.buf = append(enc.Append(l.buf, c.Rec, i), '}', '\n')
+	}
+	_, err := l.w.Write(l.buf)
+	return err
+}
+
+// Close implements Encoder.
+func (l *lines) Close() error { return nil }
+
+// envelopes writes Debezium's envelope without schema block a line. An update told as -U and +U is one event with both
+// images; one told as +U alone has no image from before.
+type envelopes struct {
+	w      io.Writer
+	source []byte // `,"source":{…` up to the snapshot
+	buf    []byte
+	before []byte // the row of a -U whose +U is still to come; nil: none
+	ts     int64  // of it
+	snap   int64
+}
+
+func newEnvelopes(w io.Writer, from Source) *envelopes {
+	s := append([]byte(nil), `,"source":{"connector":"calve","db":`...)
+	s = append(rowjson.AppendString(s, from.Database), `,"table":`...)
+	return &envelopes{w: w, source: append(rowjson.AppendString(s, from.Table), `,"snapshot_id":`...)}
+}
+
+// Write implements Encoder.
+func (e *envelopes) Write(c reader.Changes) error {
+	e.buf = e.buf[:0]
+	if c.Rec != nil {
+		e.rows(&c)
+	} else {
+		e.settle()
+	}
+	_, err := e.w.Write(e.buf)
+	return err
+}
+
+func (e *envelopes) rows(c *reader.Changes) {
+	enc := rowjson.NewEncoder(c.Rec.Schema())
+	for i := range int(c.Rec.NumRows()) {
+		row := enc.Append(nil, c.Rec, i)
+		kind := kindAt(c, i)
+		if kind == schema.UpdateAfter {
+			e.event(e.before, row, 'u', c.Snapshot, c.Time.UnixMilli())
+			e.before = nil
+			continue
+		}
+		e.settle()
+		switch {
+		case kind == schema.UpdateBefore:
+			e.before, e.snap, e.ts = row, c.Snapshot, c.Time.UnixMilli()
+		case kind == schema.Delete:
+			e.event(row, nil, 'd', c.Snapshot, c.Time.UnixMilli())
+		case c.State:
+			e.event(nil, row, 'r', c.Snapshot, c.Time.UnixMilli())
+		default:
+			e.event(nil, row, 'c', c.Snapshot, c.Time.UnixMilli())
+		}
+	}
+}
+
+// settle tells a -U after which no +U came: the row is gone.
+func (e *envelopes) settle() {
+	if e.before != nil {
+		e.event(e.before, nil, 'd', e.snap, e.ts)
+		e.before = nil
+	}
+}
+
+func (e *envelopes) event(before, after []byte, op byte, snapshot, ts int64) {
+	e.buf = append(append(e.buf, `{"before":`...), orNull(before)...)
+	e.buf = append(append(e.buf, `,"after":`...), orNull(after)...)
+	e.buf = fmt.Appendf(append(e.buf, e.source...), `%d,"ts_ms":%d},"op":"%c","ts_ms":%d}`, snapshot, ts, op, ts)
+	e.buf = append(e.buf, '\n')
+}
+
+func orNull(row []byte) []byte {
+	if row == nil {
+		return []byte("null")
+	}
+	return row
+}
+
+// Close implements Encoder.
+func (e *envelopes) Close() error {
+	e.buf = e.buf[:0]
+	e.settle()
+	_, err := e.w.Write(e.buf)
+	return err
+}
+
+// table writes CSV (RFC 4180): a line of names, and again when the columns change, in which the first is "snapshot"; then a
+// line for each change. Nothing between two commas is null, "" an empty text; nested values are JSON.
+type table struct {
+	w     io.Writer
+	names []string
+	buf   []byte
+	cell  []byte
+}
+
+// Write implements Encoder.
+func (t *table) Write(c reader.Changes) error {
+	if c.Rec == nil {
+		return nil
+	}
+	t.buf = t.buf[:0]
+	names := []string{"snapshot", "kind"}
+	for _, f := range c.Rec.Schema().Fields() {
+		names = append(names, f.Name)
+	}
+	if !slices.Equal(names, t.names) {
+		t.names = names
+		for i, n := range names {
+			t.next(i)
+			t.buf = quoted(t.buf, []byte(n))
+		}
+		t.buf = append(t.buf, '\n')
+	}
+	for i := range int(c.Rec.NumRows()) {
+		t.buf = fmt.Appendf(t.buf, "%d,%s", c.Snapshot, kindAt(&c, i))
+		for _, col := range c.Rec.Columns() {
+			if t.buf = append(t.buf, ','); col.IsNull(i) {
+				continue
+			}
+			t.cell = rowjson.AppendValue(t.cell[:0], col, i)
+			t.buf = quoted(t.buf, unquoted(t.cell))
+		}
+		t.buf = append(t.buf, '\n')
+	}
+	_, err := t.w.Write(t.buf)
+	return err
+}
+
+func (t *table) next(i int) {
+	if i > 0 {
+		t.buf = append(t.buf, ',')
+	}
+}
+
+// Close implements Encoder.
+func (t *table) Close() error { return nil }

@@ -1,0 +1,158 @@
+package changes
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+)
+
+// item makes rows (id, name) of a snapshot; a name "-" is null.
+func item(snapshot int64, state bool, kinds []schema.RowKind, names ...string) reader.Changes {
+	sc := arrow.NewSchema([]arrow.Field{{Name: "id", Type: arrow.PrimitiveTypes.Int64}, {Name: "na,me", Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, sc)
+	for i, n := range names {
+		b.Field(0).(*array.Int64Builder).Append(int64(i))
+		if n == "-" {
+			b.Field(1).AppendNull()
+		} else {
+			b.Field(1).(*array.StringBuilder).Append(n)
+		}
+	}
+	return reader.Changes{Snapshot: snapshot, State: state, Rec: b.NewRecordBatch(), RowKinds: kinds, Time: time.UnixMilli(1_800_000_000_000 + snapshot)}
+}
+
+func encode(t *testing.T, format string, items ...reader.Changes) string {
+	t.Helper()
+	var out bytes.Buffer
+	e, err := New(format, &out, Source{"shop", "or\"ders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range items {
+		if err := e.Write(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+const (
+	ins = schema.Insert
+	bef = schema.UpdateBefore
+	aft = schema.UpdateAfter
+	del = schema.Delete
+)
+
+func TestJSON(t *testing.T) {
+	got := encode(t, JSON, item(3, true, nil, "a", "-"), reader.Changes{Snapshot: 3, Complete: true}, item(4, false, []schema.RowKind{bef, aft}, "a", "b"))
+	want := `{"snapshot":3,"kind":"+I","row":{"id":0,"na,me":"a"}}
+{"snapshot":3,"kind":"+I","row":{"id":1,"na,me":null}}
+{"snapshot":4,"kind":"-U","row":{"id":0,"na,me":"a"}}
+{"snapshot":4,"kind":"+U","row":{"id":1,"na,me":"b"}}
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestDebezium: an update is one event also when its images come in two batches; a -U without +U is a delete.
+func TestDebezium(t *testing.T) {
+	end := func(n int64) reader.Changes { return reader.Changes{Snapshot: n, Complete: true} }
+	got := encode(t, Debezium, item(3, true, nil, "a"), end(3), item(4, false, []schema.RowKind{ins, aft, del, bef}, "n", "o", "p", "q"),
+		item(4, false, []schema.RowKind{aft, bef, ins}, "r", "s", "t"), item(4, false, []schema.RowKind{bef}, "u"), end(4))
+	type event struct {
+		Before, After map[string]any
+		Op            string
+		TS            int64 `json:"ts_ms"`
+		Source        struct {
+			Connector, DB, Table string
+			Snapshot             int64 `json:"snapshot_id"`
+		}
+	}
+	var ops []string
+	for line := range strings.Lines(got) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		name := func(m map[string]any) string {
+			if m == nil {
+				return "."
+			}
+			return m["na,me"].(string)
+		}
+		if e.Source.Connector != "calve" || e.Source.DB != "shop" || e.Source.Table != `or"ders` || e.TS != 1_800_000_000_000+e.Source.Snapshot {
+			t.Errorf("source of %s", line)
+		}
+		ops = append(ops, e.Op+name(e.Before)+name(e.After))
+	}
+	if want := []string{"r.a", "c.n", "u.o", "dp.", "uqr", "ds.", "c.t", "du."}; !reflect.DeepEqual(ops, want) {
+		t.Errorf("events %q, want %q", ops, want)
+	}
+}
+
+// TestCSV: the standard reader gives the cells back; null and the empty text differ.
+func TestCSV(t *testing.T) {
+	hard := "a \"b\",\nc\\ü"
+	got := encode(t, CSV, item(3, false, []schema.RowKind{ins, del, aft}, hard, "-", ""), item(5, false, nil, "x"))
+	rows, err := csv.NewReader(strings.NewReader(got)).ReadAll()
+	want := [][]string{{"snapshot", "kind", "id", "na,me"}, {"3", "+I", "0", hard}, {"3", "-D", "1", ""}, {"3", "+U", "2", ""}, {"5", "+I", "0", "x"}}
+	if err != nil || !reflect.DeepEqual(rows, want) {
+		t.Errorf("%v: %q, want %q", err, rows, want)
+	}
+	if !strings.Contains(got, "-D,1,\n") || !strings.Contains(got, "+U,2,\"\"\n") {
+		t.Errorf("null and the empty text: %q", got)
+	}
+}
+
+// TestArrow: Arrow's reader gives the rows back, and a second stream those of other columns.
+func TestArrow(t *testing.T) {
+	other := item(6, false, nil, "y")
+	other.Rec = array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "only", Type: arrow.PrimitiveTypes.Int64}}, nil), other.Rec.Columns()[:1], 1)
+	text := strings.NewReader(encode(t, Arrow, item(3, false, []schema.RowKind{ins, del}, "a", "-"), item(5, false, nil, "x"), other))
+	var got []string
+	for range 2 {
+		r, err := ipc.NewReader(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r.Next() {
+			rec := r.RecordBatch()
+			for i := range int(rec.NumRows()) {
+				var row []string
+				for c, col := range rec.Columns() {
+					row = append(row, rec.ColumnName(c)+"="+col.ValueStr(i))
+				}
+				got = append(got, strings.Join(row, " "))
+			}
+		}
+		if r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+	}
+	want := []string{"_snapshot=3 _kind=+I id=0 na,me=a", "_snapshot=3 _kind=-D id=1 na,me=(null)", "_snapshot=5 _kind=+I id=0 na,me=x", "_snapshot=6 _kind=+I only=0"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	if _, err := New("xml", nil, Source{}); err == nil || !strings.Contains(err.Error(), "json, debezium, csv, arrow") {
+		t.Error(err)
+	}
+}
