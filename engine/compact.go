@@ -257,12 +257,16 @@ func (t *Table) Compact(ctx context.Context, full bool) error {
 	}
 	pick := lsm.Pick
 	if full {
-		old, err := t.recast(ctx)
+		known, recast, err := t.olds(ctx)
 		if err != nil {
 			return err
 		}
+		f := t.form.Load()
 		pick = func(l *lsm.Levels, p lsm.Policy) (lsm.Job, bool) {
-			p.Recast = old
+			p.Recast = recast
+			if p.Expired != nil {
+				p.Expired = f.expired(known)
+			}
 			return lsm.PickFull(l, p)
 		}
 	}

@@ -49,6 +49,42 @@ func plainRows(from, to int) []row {
 	return out
 }
 
+// TestOldRowsExpire: a full compaction finds rows that have expired also in files of an older schema, in which the time
+// column had another place.
+func TestOldRowsExpire(t *testing.T) {
+	st := storage.NewMem()
+	s, err := schema.New(schema.Spec{Columns: []schema.Column{column(t, "p STRING"), column(t, "id BIGINT NOT NULL"), column(t, "name STRING")},
+		PrimaryKeys: []string{"id"}, Options: map[string]string{"bucket": "1", "record-level.expire-time": "1 h", "record-level.time-field": "id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, st, s)
+	now := time.Now()
+	env := testEnv()
+	env.Now = func() time.Time { return now }
+	open := func() *engine.Table {
+		tab, err := engine.Open(t.Context(), st, engine.Settings{}, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tab
+	}
+	tab := open()
+	writeCommit(t, tab, s, 1, []row{{part: "p", id: now.Unix()}, {part: "p", id: now.Unix() + 7200}})
+	if err := errors.Join(tab.Compact(t.Context(), true), tab.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	alter(t, st, addAge)
+	now = now.Add(90 * time.Minute)
+	tab = open()
+	if err := errors.Join(tab.Compact(t.Context(), true), tab.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if rows := table(t, st); len(rows) != 1 {
+		t.Errorf("rows %v", rows)
+	}
+}
+
 // table scans all rows as text, sorted.
 func table(t *testing.T, st storage.Store) []string {
 	t.Helper()

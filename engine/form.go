@@ -42,7 +42,7 @@ func (t *Table) newForm(s *schema.Schema) (*form, error) {
 	}
 	f.kinds = newRowKinds(s, opts)
 	if opts.Merge.ExpireTime > 0 {
-		f.policy.Expired = f.files.Expired
+		f.policy.Expired = f.expired(map[int64]*schema.Schema{s.ID: s})
 	}
 	f.router, err = newRouter(s, opts)
 	return f, err
@@ -180,8 +180,17 @@ func (t *Table) formFor(ctx context.Context, files []manifest.DataFile) (*form, 
 	return t.newForm(s)
 }
 
-// recast finds the schemas of live files whose columns have other types by now.
-func (t *Table) recast(ctx context.Context) (map[int64]bool, error) {
+// expired tells files with expired rows, of the schemas that are given.
+func (f *form) expired(known map[int64]*schema.Schema) func(*manifest.DataFile) bool {
+	return func(m *manifest.DataFile) bool {
+		s := known[m.SchemaID]
+		return s != nil && f.files.Expired(m, s)
+	}
+}
+
+// olds gives the schemas of live files that are older than the handle's, and those of them whose columns have other types
+// by now.
+func (t *Table) olds(ctx context.Context) (known map[int64]*schema.Schema, recast map[int64]bool, err error) {
 	now, out := t.form.Load().schema, map[int64]bool{}
 	t.mu.Lock()
 	for _, b := range t.buckets {
@@ -192,16 +201,18 @@ func (t *Table) recast(ctx context.Context) (map[int64]bool, error) {
 		}
 	}
 	t.mu.Unlock()
+	known = map[int64]*schema.Schema{now.ID: now}
 	for id := range out {
 		then, err := t.meta.Schema(ctx, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		known[id] = then
 		for _, f := range now.Fields {
 			if i, ok := then.FieldByID(f.ID); ok && !then.Fields[i].Type.SameValues(f.Type) {
 				out[id] = true
 			}
 		}
 	}
-	return out, nil
+	return known, out, nil
 }

@@ -39,6 +39,9 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 		files: f, part: part, job: job, rule: rule,
 		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
 	}
+	if c.expired, err = f.expiredFiles(ctx, job.Files); err != nil {
+		return Change{}, fmt.Errorf("compact: %w", err)
+	}
 	// The batch being merged, one waiting and one being written if these overlap, and the one before it, of which the
 	// writer keeps the last row.
 	if c.mem = newArena(2); f.Parallel > 1 {
@@ -55,14 +58,15 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 }
 
 type compaction struct {
-	files  Files
-	part   Part
-	job    Job
-	rule   *MergeRule
-	out    *outputs
-	change Change
-	group  [][]SortedRun // adjacent sections to be rewritten together
-	mem    *arena        // of the merged batches
+	files   Files
+	part    Part
+	job     Job
+	rule    *MergeRule
+	out     *outputs
+	change  Change
+	expired map[string]bool // files with rows that have expired
+	group   [][]SortedRun   // adjacent sections to be rewritten together
+	mem     *arena          // of the merged batches
 }
 
 func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
@@ -89,7 +93,7 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 // mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired, or types
 // that are not those of today.
 func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
-	return c.job.Recast[m.SchemaID] || c.files.Expired(m) || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+	return c.job.Recast[m.SchemaID] || c.expired[m.Name] || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
 }
 
 // move changes a file's level by metadata alone; it keeps its source.

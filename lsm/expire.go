@@ -2,6 +2,7 @@ package lsm
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 
@@ -29,35 +30,60 @@ func (f Files) expireBefore() (sec int64, ok bool) {
 	return f.Now().Unix() - int64(life.Seconds()), true
 }
 
-// Expired reports whether a file has expired rows, as far as its statistics tell: those of an older schema are not
-// asked.
-func (f Files) Expired(m *manifest.DataFile) bool {
+// Expired reports whether a file has expired rows, as far as its statistics tell (`RecordLevelExpire.isExpireFile`).
+// written is the schema of the file, in which the time column may have had another name, place or type.
+func (f Files) Expired(m *manifest.DataFile, written *schema.Schema) bool {
 	before, ok := f.expireBefore()
-	if !ok || m.SchemaID != f.Schema.ID {
+	now, found := f.Schema.Field(f.Options.Merge.TimeField)
+	if !ok || !found {
 		return false
 	}
-	var cols []int
-	for i, field := range f.Schema.Fields {
-		if m.ValueStatsAll || slices.Contains(m.ValueStatsCols, field.Name) {
-			cols = append(cols, i)
-		}
+	at, found := written.FieldByID(f.Schema.Fields[now].ID)
+	if !found {
+		return false // no row of the file has a time
 	}
-	at, ok := f.Schema.Field(f.Options.Merge.TimeField)
-	pos := slices.Index(cols, at)
-	if !ok || pos < 0 {
+	pos, n := at, len(written.Fields)
+	if !m.ValueStatsAll {
+		pos, n = slices.Index(m.ValueStatsCols, written.Fields[at].Name), len(m.ValueStatsCols)
+	}
+	typ := written.Fields[at].Type
+	if pos < 0 || !typ.Primitive() {
 		return false
 	}
-	vals, err := binrow.Decode(m.ValueStats.Min, f.Schema.Types(cols))
-	if err != nil || len(vals) <= pos {
+	least, err := binrow.DecodeField(m.ValueStats.Min, n, pos, typ)
+	if err != nil {
 		return false
 	}
-	switch v := vals[pos].(type) {
-	case int32:
+	switch v := least.(type) {
+	case int8:
 		return int64(v) < before
+	case int16:
+		return int64(v) < before
+	case int32:
+		return typ.Root == schema.Int && int64(v) < before
 	case int64:
-		return secondsOf(f.Schema.Fields[at].Type, v) < before
+		return (typ.Root == schema.BigInt || typ.Root == schema.Timestamp || typ.Root == schema.TimestampLTZ) && secondsOf(typ, v) < before
 	}
 	return false
+}
+
+// expiredFiles finds the files of a job that have expired rows.
+func (f Files) expiredFiles(ctx context.Context, files []manifest.DataFile) (map[string]bool, error) {
+	if _, ok := f.expireBefore(); !ok {
+		return nil, nil
+	}
+	out := map[string]bool{}
+	for i := range files {
+		m, written := &files[i], f.Schema
+		if m.SchemaID != written.ID {
+			var err error
+			if written, err = f.OpenSchema(ctx, m.SchemaID); err != nil {
+				return nil, fmt.Errorf("schema %d of data file %s: %w", m.SchemaID, m.Name, err)
+			}
+		}
+		out[m.Name] = f.Expired(m, written)
+	}
+	return out, nil
 }
 
 // secondsOf turns a time column's value into seconds since 1970.

@@ -1,6 +1,7 @@
 package lsm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -165,13 +166,13 @@ func TestRecordsExpire(t *testing.T) {
 	} {
 		s := newSchema(t, []string{"k"}, map[string]string{"record-level.expire-time": "100 s", "record-level.time-field": "t"}, "k INT", "t "+typ)
 		b := newBucket(t, newRand(t), storage.NewMem(), s)
-		b.policy.Expired = b.files.Expired
+		b.policy.Expired = func(m *manifest.DataFile) bool { return b.files.Expired(m, s) }
 		var rows []row
 		for i, c := range cells {
 			rows = append(rows, row{vals: []any{int32(i), c}})
 		}
 		made := b.flush(rows)
-		if !b.files.Expired(&made[0]) {
+		if !b.files.Expired(&made[0], s) {
 			t.Errorf("%s: the file has expired rows", typ)
 		}
 		job, ok := PickFull(b.levels, b.policy)
@@ -190,12 +191,63 @@ func TestRecordsExpire(t *testing.T) {
 			t.Errorf("%s: rows %v stay", typ, keys)
 		}
 		b.files.Now = func() time.Time { return fixedNow().Add(time.Hour) }
-		b.policy.Expired = b.files.Expired
+		b.policy.Expired = func(m *manifest.DataFile) bool { return b.files.Expired(m, s) }
 		if job, ok = PickFull(b.levels, b.policy); !ok {
 			t.Fatalf("%s: the highest level has expired rows", typ)
 		}
 		if b.compact(job); len(b.rows(b.levels.Files())) != 1 {
 			t.Errorf("%s: %d rows stay", typ, len(b.rows(b.levels.Files())))
+		}
+	}
+}
+
+// TestOldFilesExpire: the time column of an older file is found by its id, and its values are those of its type then.
+func TestOldFilesExpire(t *testing.T) {
+	options := map[string]string{"record-level.expire-time": "100 s", "record-level.time-field": "t"}
+	now := fixedNow().Unix()
+	for _, c := range []struct {
+		then, now string // type of the column; "": it was not there
+		value     any
+		want      bool
+	}{
+		{"INT", "INT", int32(now - 101), true},
+		{"INT", "BIGINT", int32(now - 101), true},
+		{"INT", "BIGINT", int32(now - 100), false},
+		{"SMALLINT", "INT", int16(1), true},
+		{"TIMESTAMP(3)", "TIMESTAMP(6)", (now - 101) * 1000, true},
+		{"TIMESTAMP(3)", "TIMESTAMP(6)", (now - 100) * 1000, false},
+		{"TIMESTAMP(6)", "TIMESTAMP(6)", nil, false},
+		{"STRING", "INT", "1", false},
+		{"", "INT", nil, false},
+	} {
+		var cols []string
+		if c.then != "" {
+			cols = []string{"old " + c.then}
+		}
+		before := newSchema(t, []string{"k"}, nil, append(cols, "k INT", "v INT")...)
+		after := newSchema(t, []string{"k"}, options, "k INT", "v INT", "t "+c.now)
+		after.ID, after.Fields[0].ID, after.Fields[1].ID, after.Fields[2].ID = 1, 11, 12, 13
+		for i, f := range before.Fields {
+			before.Fields[i].ID = map[string]int{"old": 13, "k": 11, "v": 12}[f.Name]
+		}
+		b := newBucket(t, newRand(t), storage.NewMem(), before)
+		vals := []any{int32(1), int32(2)}
+		if c.then != "" {
+			vals = append([]any{c.value}, vals...)
+		}
+		made := b.flush([]row{{vals: vals}})
+		f := b.files
+		f.Schema = after
+		var err error
+		if f.Options, err = after.ParseOptions(); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Expired(&made[0], before); got != c.want {
+			t.Errorf("%v, %s is now %s: expired %v", c.value, c.then, c.now, got)
+		}
+		f.OpenSchema = func(context.Context, int64) (*schema.Schema, error) { return before, nil }
+		if got, err := f.expiredFiles(t.Context(), made); err != nil || got[made[0].Name] != c.want {
+			t.Errorf("%v, %s is now %s: expired %v, %v", c.value, c.then, c.now, got, err)
 		}
 	}
 }

@@ -143,10 +143,35 @@ func (s *Schema) checkWriting(o Options) error {
 	if strings.ContainsAny(o.DataFilePrefix, "/\\") || strings.HasPrefix(o.DataFilePrefix, ".") {
 		return s.refuse("data-file.prefix", "file names must not hold slashes or start with a dot")
 	}
+	if err := s.checkFieldOptions(); err != nil {
+		return err
+	}
 	if err := s.checkRowTracking(o); err != nil {
 		return err
 	}
 	return s.checkPartitions(o)
+}
+
+// checkFieldOptions follows `schema.SchemaValidation.validateFieldsPrefix`, which takes for the columns of an option
+// fields.A,B.* what stands before the second dot: no option can be for a column with a dot in its name, unless there is a
+// column of that part of the name as well.
+func (s *Schema) checkFieldOptions() error {
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		rest, ok := strings.CutPrefix(name, fieldsPrefix)
+		if !ok {
+			continue
+		}
+		of, _, _ := strings.Cut(rest, ".")
+		if name == optDefaultAgg {
+			continue
+		}
+		for _, column := range strings.Split(of, ",") {
+			if _, ok := s.Field(column); !ok {
+				return s.refuse(name, fmt.Sprintf("Paimon takes it to be for a column %q, which the table does not have, and refuses the table; remove the option", column))
+			}
+		}
+	}
+	return nil
 }
 
 // checkPartitions refuses partitions whose folder other readers may compute otherwise, and keyed tables whose rows

@@ -85,7 +85,7 @@ func (s *Schema) checkGroups(o Options) error {
 	owner := map[string]string{}
 	for _, g := range o.Merge.Groups {
 		option := fieldsPrefix + strings.Join(g.By, ",") + suffixGroup
-		claim := func(name string) error {
+		claim := func(name string) error { // Paimon lets some of them pass, and what they mean depends on the order of a hash table
 			i, ok := s.Field(name)
 			if !ok {
 				return s.refuse(option, fmt.Sprintf("%q is not a column", name))
@@ -107,6 +107,11 @@ func (s *Schema) checkGroups(o Options) error {
 				if err := claim(n); err != nil {
 					return err
 				}
+			}
+		}
+		for i, n := range g.Fields {
+			if slices.Contains(g.Fields[:i], n) {
+				return s.refuse(option, fmt.Sprintf("names column %q twice; name each column once", n))
 			}
 		}
 		for _, n := range g.By {

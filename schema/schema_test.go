@@ -216,6 +216,9 @@ func TestNewErrors(t *testing.T) {
 		{cols, "id", "", "metadata.iceberg.storage=hadoop-catalog", `"metadata.iceberg.storage"`},
 		{cols, "id", "", "record-level.expire-time=1 d", `"record-level.expire-time"`},
 		{cols, "id", "", "row-tracking.enabled=true", `"row-tracking.enabled"`},
+		{"id BIGINT, `a.b` STRING", "id", "", "fields.a.b.stats-mode=none", `"fields.a.b.stats-mode"`},
+		{"id BIGINT, a INT, `a.b` STRING", "id", "", "fields.a.b.stats-mode=none", ""},
+		{cols, "id", "", "fields.q.stats-mode=none", `"fields.q.stats-mode"`},
 		{cols, "", "", "row-tracking.enabled=true,bucket=2,bucket-key=id", `"row-tracking.enabled"`},
 	}
 	for _, c := range cases {
