@@ -64,7 +64,7 @@ func (k *kit) commitTo(ctx context.Context, files int) (*benchmark, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := growPlan(ctx, store, files)
+	t, err := growPlan(ctx, store, files, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -34,16 +34,28 @@ func openPlan(k *kit, r *run) ([]*benchmark, func() error, error) {
 	if err != nil {
 		return nil, remove, err
 	}
-	t, err := growPlan(r.ctx, store, k.planFiles)
+	t, err := growPlan(r.ctx, storage.Sub(store, "partitions"), k.planFiles, 1)
+	if err != nil {
+		return nil, remove, err
+	}
+	many, err := growPlan(r.ctx, storage.Sub(store, "buckets"), k.planFiles, planPartitions)
+	if err != nil {
+		return nil, remove, err
+	}
+	inBucket, err := many.keyIn(many.files / 2)
 	if err != nil {
 		return nil, remove, err
 	}
 	var out []*benchmark
-	for _, v := range []struct{ name, where, text string }{
-		{"key", fmt.Sprintf("k = %d", t.key(t.files/2)), "a key"},
-		{"partition", fmt.Sprintf("day = %d AND k = %d", planPartitions/2, t.key(t.files/2)), "a partition and a key"},
+	for _, v := range []struct {
+		t                 *plannedTable
+		name, where, text string
+	}{
+		{t, "key", fmt.Sprintf("k = %d", t.key(t.files/2)), "a key"},
+		{t, "partition", fmt.Sprintf("day = %d AND k = %d", planPartitions/2, t.key(t.files/2)), "a partition and a key"},
+		{many, "bucket", fmt.Sprintf("k = %d", inBucket), "a key in one of 100 buckets"},
 	} {
-		b := t.bench(v.where)
+		b := v.t.bench(v.where)
 		b.name = fmt.Sprintf("Plan/local/files=%d/%s", t.files, v.name)
 		b.shown = &shown{title: fmt.Sprintf("plan of one file among %s by %s, cold, on disk", thousands(t.files), v.text), unit: "p50-ms", noLimit: "aim: 1000 ms for 100,000 files"}
 		out = append(out, b)
@@ -53,20 +65,37 @@ func openPlan(k *kit, r *run) ([]*benchmark, func() error, error) {
 
 // plannedTable is a table that has metadata only.
 type plannedTable struct {
-	store storage.Store
-	files int
-	names []string // metadata files
+	store   storage.Store
+	schema  *schema.Schema
+	files   int
+	buckets int      // 1: the files are in partitions
+	names   []string // metadata files
 }
 
 // key gives the first key of file i. All partitions together have one row of keys.
 func (t *plannedTable) key(i int) int64 { return int64(i) * planKeys }
 
-func growPlan(ctx context.Context, store storage.Store, files int) (*plannedTable, error) {
+// keyIn gives a key of file i that belongs into its bucket.
+func (t *plannedTable) keyIn(i int) (int64, error) {
+	enc := binrow.NewEncoder(t.schema.Types(t.schema.BucketColumns()))
+	for k := t.key(i); k < t.key(i+1); k++ {
+		row, err := enc.AppendValues(nil, schema.Insert, []any{k})
+		if err != nil || binrow.Bucket(binrow.Hash(row), t.buckets) == t.bucket(i) {
+			return k, err
+		}
+	}
+	return 0, fmt.Errorf("no key of file %d belongs into its bucket", i)
+}
+
+// bucket is that of file i.
+func (t *plannedTable) bucket(i int) int { return i * t.buckets / t.files }
+
+func growPlan(ctx context.Context, store storage.Store, files, buckets int) (*plannedTable, error) {
 	cols, err := schema.ParseColumns(planColumns)
 	if err != nil {
 		return nil, err
 	}
-	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"day", "k"}, PartitionKeys: []string{"day"}, Options: map[string]string{"write-only": "true"}})
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"day", "k"}, PartitionKeys: []string{"day"}, Options: map[string]string{"write-only": "true", "bucket": fmt.Sprint(buckets)}})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +103,7 @@ func growPlan(ctx context.Context, store storage.Store, files int) (*plannedTabl
 	if err := engine.Create(ctx, mem, s); err != nil {
 		return nil, err
 	}
-	t := &plannedTable{store: store, files: files}
+	t := &plannedTable{store: store, schema: s, files: files, buckets: buckets}
 	meta := manifest.Open(mem, manifestEnv())
 	var batch []manifest.Entry
 	for i := range files {
@@ -111,6 +140,9 @@ func growPlan(ctx context.Context, store storage.Store, files int) (*plannedTabl
 // entry describes file i.
 func (t *plannedTable) entry(s *schema.Schema, i int) (manifest.Entry, error) {
 	day := int32(i / max(1, t.files/planPartitions))
+	if t.buckets > 1 {
+		day = 0
+	}
 	low, high := t.key(i), t.key(i+1)-1
 	var errs []error
 	row := func(cols []int, vals ...any) []byte {
@@ -134,7 +166,7 @@ func (t *plannedTable) entry(s *schema.Schema, i int) (manifest.Entry, error) {
 			NullCounts: nulls,
 		},
 	}
-	e := manifest.Entry{Kind: manifest.Add, Partition: row(s.PartitionColumns(), day), TotalBuckets: 1, File: f}
+	e := manifest.Entry{Kind: manifest.Add, Partition: row(s.PartitionColumns(), day), Bucket: t.bucket(i), TotalBuckets: t.buckets, File: f}
 	return e, errors.Join(errs...)
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/calve-io/calve/manifest"
 )
@@ -20,9 +19,10 @@ type BetweenMode string
 const (
 	// Auto: Diff between tags; else Changelog in tables that have one, and Delta in others.
 	Auto BetweenMode = "auto"
-	// Delta: the rows that APPEND snapshots added, as they were written. Rows of a key are not merged.
+	// Delta: the rows that APPEND snapshots added, as they were written. Rows of a key are not merged. Nothing in tables
+	// whose batch reads leave level 0 out: those with deletion vectors or merge engine first-row.
 	Delta BetweenMode = "delta"
-	// Changelog: the rows of changelog files.
+	// Changelog: the rows of changelog files; of such tables those that compactions wrote.
 	Changelog BetweenMode = "changelog"
 	// Diff: the rows of the end that the start does not have, and as -D those of the start whose key the end does not have.
 	Diff BetweenMode = "diff"
@@ -36,6 +36,9 @@ type Between struct {
 	Times      bool // Start and End are times
 	Mode       BetweenMode
 	Columns    []string // nil: all
+	// Where, when not empty, chooses among the changes: those are given whose own row it is true for, as Query.Where says.
+	// Of a Diff it asks the row of the end, for -D that of the start.
+	Where string
 }
 
 // ParseBetween reads "START,END".
@@ -78,15 +81,20 @@ func (r *Reader) changes(ctx context.Context, b Between, yield func(Changes, err
 	if err != nil {
 		return err
 	}
+	w, err := v.where(b.Where)
+	if err != nil {
+		return err
+	}
 	sp, err := r.resolve(ctx, b)
 	if err != nil || sp.end == nil || sp.startID == sp.end.ID {
 		return err
 	}
+	t := teller{r: r, v: v, w: w, cols: cols, yield: yield}
 	switch mode := v.mode(b.Mode, sp.tags); mode {
 	case Diff:
-		return r.diff(ctx, v, sp, cols, yield)
+		return r.diff(ctx, t, sp)
 	case Delta, Changelog:
-		return r.told(ctx, v, sp, mode, cols, yield)
+		return r.told(ctx, t, sp, mode)
 	}
 	return fmt.Errorf("%w: mode %q: use auto, delta, changelog or diff", ErrQuery, b.Mode)
 }
@@ -105,7 +113,7 @@ func (v *view) mode(m BetweenMode, tags bool) BetweenMode {
 }
 
 // told gives the changes that the snapshots tell themselves (`IncrementalDeltaStartingScanner`).
-func (r *Reader) told(ctx context.Context, v *view, sp span, mode BetweenMode, cols []int, yield func(Changes, error) bool) error {
+func (r *Reader) told(ctx context.Context, t teller, sp span, mode BetweenMode) error {
 	first, err := r.meta.Earliest(ctx)
 	if err != nil {
 		return err
@@ -124,9 +132,10 @@ func (r *Reader) told(ctx context.Context, v *view, sp span, mode BetweenMode, c
 		case mode == Changelog && s.CommitKind != manifest.Overwrite:
 			entries, err = r.meta.Changelog(ctx, s)
 		}
+		// As in other batch reads, rows that wait for a compaction are not seen.
+		entries = slices.DeleteFunc(entries, func(e manifest.Entry) bool { return !t.v.batchSight().file(&e) })
 		if err == nil {
-			base := Changes{Snapshot: s.ID, Kind: s.CommitKind, Schema: v.schema, Time: time.UnixMilli(s.TimeMillis)}
-			err = r.tellFiles(ctx, v, addedInOrder(entries), cols, base, yield)
+			err = t.files(ctx, addedInOrder(entries), changesOf(s, t.v))
 		}
 		if err != nil {
 			return err
@@ -231,8 +240,8 @@ func (r *Reader) resolveTimes(ctx context.Context, b Between) (span, error) {
 }
 
 // diff compares two snapshots (`IncrementalDiffStartingScanner`).
-func (r *Reader) diff(ctx context.Context, v *view, sp span, cols []int, yield func(Changes, error) bool) error {
-	end, err := r.diffBuckets(ctx, v, sp.end)
+func (r *Reader) diff(ctx context.Context, t teller, sp span) error {
+	end, err := r.diffBuckets(ctx, t, sp.end)
 	if err != nil {
 		return err
 	}
@@ -243,20 +252,20 @@ func (r *Reader) diff(ctx context.Context, v *view, sp span, cols []int, yield f
 		}
 	}
 	if sp.start != nil {
-		if start, err = r.diffBuckets(ctx, v, sp.start); err != nil {
+		if start, err = r.diffBuckets(ctx, t, sp.start); err != nil {
 			return err
 		}
 	}
 	if err := sameBuckets(start, end); err != nil {
 		return err
 	}
-	base := Changes{Snapshot: sp.end.ID, Kind: sp.end.CommitKind, Schema: v.schema, Time: time.UnixMilli(sp.end.TimeMillis)}
+	base := changesOf(sp.end, t.v)
 	for _, k := range bucketOrder(start, end) {
 		before, after := start[k], end[k]
 		if before != nil && after != nil && before.equal(after) {
 			continue
 		}
-		d := differ{r: r, v: v, cols: cols, yield: yield, base: base}
+		d := differ{teller: t, base: base}
 		if err := d.bucket(ctx, before, after); err != nil {
 			return err
 		}

@@ -85,6 +85,18 @@ func (c *columns) batch(rows datafile.Rows) (arrow.RecordBatch, error) {
 	return array.NewRecordBatch(c.schema, cols, int64(len(c.rows))), nil
 }
 
+// kinds gives those of the rows that batch gave last; nil stays nil.
+func (c *columns) kinds(all []int8) []int8 {
+	if c.filter == nil || all == nil {
+		return all
+	}
+	out := make([]int8, len(c.rows))
+	for i, row := range c.rows {
+		out[i] = all[row]
+	}
+	return out
+}
+
 // rangesOf joins row numbers that follow each other.
 func rangesOf(rows []int32) []lsm.Range {
 	var out []lsm.Range

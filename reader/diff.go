@@ -31,9 +31,11 @@ func (k bucketKey) compare(o bucketKey) int {
 	return cmp.Or(strings.Compare(k.partition, o.partition), cmp.Compare(k.bucket, o.bucket))
 }
 
-// diffBuckets finds the files that a batch read of a snapshot sees, by bucket.
-func (r *Reader) diffBuckets(ctx context.Context, v *view, snap *manifest.Snapshot) (map[bucketKey]*diffBucket, error) {
-	entries, err := r.meta.Live(ctx, snap, v.batchVisible)
+// diffBuckets finds the files that a batch read of a snapshot sees, by bucket; without those that can have no row that is
+// wanted, nor another version of such a row: of a key that is wanted all versions are left.
+func (r *Reader) diffBuckets(ctx context.Context, t teller, snap *manifest.Snapshot) (map[bucketKey]*diffBucket, error) {
+	v := t.v
+	entries, err := r.find(ctx, snap, v.batchSight(), t.w)
 	if err != nil {
 		return nil, err
 	}
@@ -72,11 +74,8 @@ func (b *diffBucket) equal(o *diffBucket) bool {
 
 // differ compares the rows of one bucket at both ends.
 type differ struct {
-	r     *Reader
-	v     *view
-	cols  []int // asked for
-	yield func(Changes, error) bool
-	base  Changes
+	teller
+	base Changes
 }
 
 // bucket tells the difference; before or after may be nil.
@@ -150,8 +149,36 @@ func (d *differ) next(s *diffSide, deleted bool) error {
 	return s.load()
 }
 
+// wanted leaves those of the picked rows of one side for which the condition is true.
+func (d *differ) wanted(s *diffSide) error {
+	if d.w == nil || len(s.pick) == 0 {
+		return nil
+	}
+	all := make([]int, len(s.rows.Cols)) // a side has all columns
+	for i := range all {
+		all[i] = i
+	}
+	f, err := d.w.all.Filter(all)
+	if err != nil {
+		return err
+	}
+	sel, err := f.Select(s.rows.Cols, s.rows.N)
+	if err != nil {
+		return err
+	}
+	good := sel.Rows(nil)
+	s.pick = slices.DeleteFunc(s.pick, func(row int32) bool {
+		_, found := slices.BinarySearch(good, row)
+		return !found
+	})
+	return nil
+}
+
 // tell gives the picked rows of one side.
 func (d *differ) tell(s *diffSide, deleted bool) error {
+	if err := d.wanted(s); err != nil {
+		return err
+	}
 	if len(s.pick) == 0 {
 		return nil
 	}
@@ -285,7 +312,7 @@ func (d *differ) plain(ctx context.Context, before, after *diffBucket) error {
 	}
 	slices.SortStableFunc(added, func(a, b manifest.DataFile) int { return cmp.Compare(a.MinSeq, b.MinSeq) })
 	for i := range added {
-		split := Split{Part: after.part, Runs: []lsm.SortedRun{{Files: added[i : i+1]}}, view: d.v, snap: after.snap, dead: after.dead}
+		split := Split{Part: after.part, Runs: []lsm.SortedRun{{Files: added[i : i+1]}}, view: d.v, snap: after.snap, dead: after.dead, where: d.w, alone: true}
 		if err := d.r.tellRows(ctx, &split, d.cols, false, d.base, d.yield); err != nil {
 			return err
 		}

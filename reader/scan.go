@@ -96,7 +96,7 @@ func (r *Reader) Plan(ctx context.Context, q Query) ([]Split, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.plan(ctx, v, snap, v.batchVisible, w)
+	return r.plan(ctx, v, snap, v.batchSight(), w)
 }
 
 // viewOf chooses the schema of a query: the newest one for the present rows, also when nothing was committed since it
@@ -112,15 +112,10 @@ func (r *Reader) viewOf(ctx context.Context, q Query, snap *manifest.Snapshot) (
 	return r.view(ctx, s.ID)
 }
 
-// plan finds the splits of those files of a snapshot that keep wants and w, when not nil, does not rule out.
-func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, keep func(*manifest.Entry) bool, w *where) ([]Split, error) {
-	var failed error
-	filter := manifest.Filter{File: keep}
-	if w != nil {
-		filter = w.filter(ctx, r, keep, &failed)
-	}
-	entries, err := r.meta.Find(ctx, snap, filter)
-	if err = errors.Join(err, failed); err != nil {
+// plan finds the splits of those files of a snapshot that are seen and w, when not nil, does not rule out.
+func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, sees sight, w *where) ([]Split, error) {
+	entries, err := r.find(ctx, snap, sees, w)
+	if err != nil {
 		return nil, err
 	}
 	dead, err := r.vectors(ctx, v, snap)
@@ -136,6 +131,23 @@ func (r *Reader) plan(ctx context.Context, v *view, snap *manifest.Snapshot, kee
 		splits[i].dead = dead[bucketKey{string(p.Partition), p.Bucket}]
 	}
 	return splits, err
+}
+
+// find gives those files of a snapshot that are seen and w, when not nil, does not rule out.
+func (r *Reader) find(ctx context.Context, snap *manifest.Snapshot, sees sight, w *where) ([]manifest.Entry, error) {
+	if w == nil {
+		return r.meta.Find(ctx, snap, sees.filter())
+	}
+	if err := w.learnTotals(ctx, r); err != nil {
+		return nil, err
+	}
+	var failed error
+	entries, err := r.meta.Find(ctx, snap, w.filter(ctx, r, sees, &failed))
+	if w.buckets != nil && w.buckets.surprised { // manifests may have been left out that should not
+		w.buckets.totals, failed = nil, nil
+		entries, err = r.meta.Find(ctx, snap, w.filter(ctx, r, sees, &failed))
+	}
+	return entries, errors.Join(err, failed)
 }
 
 // checkEmpty holds a query against a table without snapshots.

@@ -237,7 +237,7 @@ func (r *Reader) tellState(ctx context.Context, l *lens, s *manifest.Snapshot, y
 		return err
 	}
 	base := Changes{Snapshot: s.ID, Kind: s.CommitKind, State: true, Schema: l.schema, Time: time.UnixMilli(s.TimeMillis)}
-	splits, err := r.plan(ctx, l.view, s, l.startVisible, nil)
+	splits, err := r.plan(ctx, l.view, s, l.startSight(), nil)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (r *Reader) tellState(ctx context.Context, l *lens, s *manifest.Snapshot, y
 		// Rows that no compaction has given a bucket yet are told as they were written, after the others.
 		waiting, err := r.meta.Live(ctx, s, func(e *manifest.Entry) bool { return e.Bucket == schema.BucketPostpone })
 		if err == nil {
-			err = r.tellFiles(ctx, l.view, waiting, l.cols, base, yield)
+			err = teller{r: r, v: l.view, cols: l.cols, yield: yield}.files(ctx, waiting, base)
 		}
 		if err != nil {
 			return err
@@ -356,33 +356,7 @@ func (r *Reader) deliver(ctx context.Context, l *lens, snap *manifest.Snapshot, 
 	if err != nil {
 		return err
 	}
-	return r.tellFiles(ctx, v, entries, cols, base, yield)
-}
-
-// tellFiles tells the rows of files as they are.
-func (r *Reader) tellFiles(ctx context.Context, v *view, entries []manifest.Entry, cols []int, base Changes, yield func(Changes, error) bool) error {
-	sc := v.arrowSchema(cols)
-	for i := range entries {
-		part, err := v.part(&entries[i])
-		if err != nil {
-			return err
-		}
-		rd, err := r.openFile(ctx, v, part.Dir, &entries[i].File, cols)
-		if err != nil {
-			return err
-		}
-		base.Bucket = part.Dir
-		err = drain(rd, func(rows datafile.Rows) bool {
-			c := base
-			c.Rec = batch(sc, rows)
-			c.RowKinds = rowKinds(rows.Kinds)
-			return yield(c, nil)
-		})
-		if err = errors.Join(err, rd.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return teller{r: r, v: v, cols: cols, yield: yield}.files(ctx, entries, base)
 }
 
 // deliverOverwrite tells what an OVERWRITE snapshot replaced: the rows it removed, taken back, then those it added. Of a
@@ -423,11 +397,11 @@ func (r *Reader) tellRows(ctx context.Context, s *Split, cols []int, reversed bo
 	return r.readRows(ctx, s, cols, func(read *columns, rows datafile.Rows) error {
 		c := base
 		var err error
-		if c.Rec, err = read.batch(rows); err != nil {
+		if c.Rec, err = read.batch(rows); err != nil || c.Rec == nil {
 			return err
 		}
-		if c.RowKinds = rowKinds(rows.Kinds); reversed {
-			c.RowKinds = reverse(c.RowKinds, rows.N)
+		if c.RowKinds = rowKinds(read.kinds(rows.Kinds)); reversed {
+			c.RowKinds = reverse(c.RowKinds, int(c.Rec.NumRows()))
 		}
 		if !yield(c, nil) {
 			return errEnd

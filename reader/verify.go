@@ -410,7 +410,7 @@ func (r *Reader) verifyFold(ctx context.Context, snap *manifest.Snapshot, rep *R
 	}
 	v := l.view
 	table := NewFold(v.schema)
-	splits, err := r.plan(ctx, v, snap, v.batchVisible, nil)
+	splits, err := r.plan(ctx, v, snap, v.batchSight(), nil)
 	if err != nil {
 		return err
 	}

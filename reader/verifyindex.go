@@ -150,7 +150,7 @@ func (v *view) hidden(entries []manifest.Entry) string {
 		switch {
 		case entries[i].Bucket == schema.BucketPostpone:
 			postponed++
-		case !v.batchVisible(&entries[i]):
+		case !v.batchSight().file(&entries[i]):
 			n++
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/calve-io/calve/manifest"
-	"github.com/calve-io/calve/schema"
 )
 
 // Values of merge-engine.
@@ -13,14 +12,41 @@ const (
 	deduplicate = "deduplicate"
 )
 
-// batchVisible reports whether a batch read sees the file (`table.source.DataTableBatchScan`): rows in bucket-postpone
-// wait for a compaction that gives them a bucket; in tables with deletion vectors, and with merge engine first-row, rows
-// of level 0 wait for one that finds out which older rows they replace.
-func (v *view) batchVisible(e *manifest.Entry) bool {
-	if v.keys == nil {
-		return true
+// sight says which files a read sees, by what is the same in all entries of a file.
+type sight struct {
+	level int  // the lowest level
+	real  bool // no postponed buckets
+}
+
+func (s sight) file(e *manifest.Entry) bool {
+	return e.File.Level >= s.level && (e.Bucket >= 0 || !s.real)
+}
+
+// manifest reports whether a manifest may have entries of such files. Manifests of writers before Paimon 1.1 say nothing
+// (`ManifestsReader.filterManifestFileMeta`).
+func (s sight) manifest(m *manifest.Meta) bool {
+	return (m.MaxLevel == nil || int(*m.MaxLevel) >= s.level) && (m.MaxBucket == nil || *m.MaxBucket >= 0 || !s.real)
+}
+
+// filter chooses manifests and files.
+func (s sight) filter() manifest.Filter {
+	if s == (sight{}) {
+		return manifest.Filter{}
 	}
-	return e.Bucket >= 0 && (e.File.Level > 0 || !v.skipsLevel0())
+	return manifest.Filter{Manifest: s.manifest, Identity: s.file}
+}
+
+// batchSight is what a batch read sees (`table.source.DataTableBatchScan`): rows in bucket-postpone wait for a compaction
+// that gives them a bucket; in tables with deletion vectors, and with merge engine first-row, rows of level 0 wait for one
+// that finds out which older rows they replace.
+func (v *view) batchSight() sight {
+	switch {
+	case v.keys == nil:
+		return sight{}
+	case v.skipsLevel0():
+		return sight{level: 1, real: true}
+	}
+	return sight{real: true}
 }
 
 // skipsLevel0 reports whether batch reads leave level 0 out (`CoreOptions.batchScanSkipLevel0`). The option
@@ -29,19 +55,19 @@ func (v *view) skipsLevel0() bool {
 	return v.opts.DeletionVectors && !v.opts.MergeOnRead || v.opts.MergeEngine == firstRow
 }
 
-// startVisible reports whether a stream that begins with the rows of a snapshot tells the file's rows with them. What is
-// not told then is told by the changelog of a later compaction (`DataTableStreamScan.tryFirstPlan`).
-func (v *view) startVisible(e *manifest.Entry) bool {
+// startSight is what a stream that begins with the rows of a snapshot tells of them. What is not told then is told by the
+// changelog of a later compaction (`DataTableStreamScan.tryFirstPlan`).
+func (v *view) startSight() sight {
 	if v.keys == nil {
-		return true
+		return sight{}
 	}
 	switch v.opts.ChangelogProducer {
 	case "lookup":
-		return e.File.Level > 0
+		return sight{level: 1}
 	case "full-compaction":
-		return e.File.Level == v.opts.MaxLevel()
+		return sight{level: v.opts.MaxLevel()}
 	}
-	return e.Bucket != schema.BucketPostpone
+	return sight{real: true}
 }
 
 // unmerged reports whether the files of a bucket can be read one by one: above level 0 a deletion vector or the merge

@@ -69,19 +69,23 @@ func (v *view) where(text string) (*where, error) {
 	return w, nil
 }
 
-// filter chooses manifests and files; visible says which files the scan sees at all. fail is set when a file cannot be
+// filter chooses manifests and files; sees says which files the scan sees at all. fail is set when a file cannot be
 // judged.
-func (w *where) filter(ctx context.Context, r *Reader, visible func(*manifest.Entry) bool, fail *error) manifest.Filter {
-	var f manifest.Filter
-	if w.parts != nil {
-		f.Manifest = w.mayManifest
-		f.Identity = func(e *manifest.Entry) bool {
+func (w *where) filter(ctx context.Context, r *Reader, sees sight, fail *error) manifest.Filter {
+	f := manifest.Filter{
+		Manifest: func(m *manifest.Meta) bool {
+			return sees.manifest(m) && w.mayManifest(m) && (w.buckets == nil || w.buckets.mayManifest(m))
+		},
+		Identity: func(e *manifest.Entry) bool {
+			if !sees.file(e) || w.buckets != nil && !w.buckets.mayBucket(e) {
+				return false
+			}
 			p, err := w.partition(e.Partition)
 			return err != nil || p.may // the error comes again with the file
-		}
+		},
 	}
 	f.File = func(e *manifest.Entry) bool {
-		if !visible(e) || w.buckets != nil && !w.buckets.may(e) {
+		if w.buckets != nil && !w.buckets.may(e) {
 			return false
 		}
 		may, err := w.mayFile(ctx, r, e, w.keys)
@@ -93,8 +97,19 @@ func (w *where) filter(ctx context.Context, r *Reader, visible func(*manifest.En
 	return f
 }
 
+// mayTell reports whether a file may have a row for which the condition is true, whatever other files have.
+func (w *where) mayTell(ctx context.Context, r *Reader, e *manifest.Entry) (bool, error) {
+	if w.buckets != nil && !w.buckets.may(e) {
+		return false, nil
+	}
+	return w.mayFile(ctx, r, e, w.all)
+}
+
 // mayManifest holds the condition against what a manifest list says of a manifest's partitions.
 func (w *where) mayManifest(m *manifest.Meta) bool {
+	if w.parts == nil {
+		return true
+	}
 	n := len(w.partCols)
 	return w.parts.May(m.Added+m.Deleted, func(col int) predicate.Stats {
 		for i, c := range w.partCols {
@@ -232,90 +247,6 @@ func statsAt(s manifest.Stats, n, i int, t schema.Type) predicate.Stats {
 		out.Max = nil
 	}
 	return out
-}
-
-// maxHashes bounds the combinations of bucket keys that are looked at.
-const maxHashes = 1000
-
-// bucketTest knows the hashes of all bucket keys for which the condition may be true.
-type bucketTest struct {
-	hashes  []int32
-	mod     []int64          // instead, with bucket-function.type = mod
-	allowed map[int][]uint64 // by number of buckets: a bitmap
-}
-
-// newBucketTest is nil if the condition does not say all of the bucket key, or the table has no fixed buckets.
-func newBucketTest(v *view, p *predicate.Predicate) *bucketTest {
-	cols := v.schema.BucketColumns()
-	if v.opts.Bucket <= 0 || len(cols) == 0 {
-		return nil
-	}
-	rows := [][]any{{}}
-	for _, c := range cols {
-		cells, ok := p.Points(c)
-		if !ok || len(rows)*len(cells) > maxHashes {
-			return nil
-		}
-		var next [][]any
-		for _, row := range rows {
-			for _, cell := range cells {
-				next = append(next, append(row[:len(row):len(row)], cell))
-			}
-		}
-		rows = next
-	}
-	b := &bucketTest{allowed: map[int][]uint64{}}
-	types := v.schema.Types(cols)
-	for _, row := range rows {
-		switch v.opts.BucketFunction {
-		case "mod":
-			switch x := row[0].(type) {
-			case int32:
-				b.mod = append(b.mod, int64(x))
-			case int64:
-				b.mod = append(b.mod, x)
-			default:
-				return nil
-			}
-		case "default":
-			enc, err := binrow.NewEncoder(types).AppendValues(nil, schema.Insert, row)
-			if err != nil {
-				return nil
-			}
-			b.hashes = append(b.hashes, binrow.Hash(enc))
-		default:
-			return nil
-		}
-	}
-	return b
-}
-
-// may reports whether an entry's bucket is one of those. A partition may have been written with another number of
-// buckets than the table has now, so the entry's own counts.
-func (b *bucketTest) may(e *manifest.Entry) bool {
-	n := e.TotalBuckets
-	if n <= 0 || e.Bucket < 0 || e.Bucket >= n {
-		return true
-	}
-	bits, ok := b.allowed[n]
-	if !ok {
-		for _, h := range b.hashes {
-			bits = setBit(bits, binrow.Bucket(h, n))
-		}
-		for _, v := range b.mod {
-			bits = setBit(bits, binrow.BucketMod(v, n))
-		}
-		b.allowed[n] = bits
-	}
-	return e.Bucket/64 < len(bits) && bits[e.Bucket/64]>>(e.Bucket%64)&1 == 1
-}
-
-func setBit(bits []uint64, i int) []uint64 {
-	for len(bits) <= i/64 {
-		bits = append(bits, 0)
-	}
-	bits[i/64] |= 1 << (i % 64)
-	return bits
 }
 
 // splits leaves out those splits of a plan that cannot have a row, by all of the condition, and prepares the others.

@@ -31,6 +31,7 @@ reached a watermark (--watermark). A table name such as shop.orders$branch_test 
 With --between START,END the changes after START up to END are printed as calve tail prints them. START and END are two
 snapshots, two tags or, with --times, two times. --mode says how: delta (what appends wrote), changelog (the table's
 changelog), diff (the rows that differ), or auto: diff between tags, changelog where the table has one, else delta.
+With --where those changes are printed whose own row the condition is true for.
 
 --where takes a condition, of which only the rows are printed for which it is true; files and parts of files that by
 their partition, bucket, statistics or index cannot have such rows are not read. In the words of SQL:
@@ -44,7 +45,7 @@ written 'NaN', is greater than all numbers and equal to itself.`,
 		Example: `  calve scan shop.orders -w file:///data/lake
   calve scan shop.orders -w file:///data/lake --snapshot 7 --columns id,amount --limit 10
   calve scan shop.orders -w file:///data/lake --at "2026-05-14 12:00:00"
-  calve scan shop.orders -w file:///data/lake --between monday,tuesday --mode diff
+  calve scan shop.orders -w file:///data/lake --between monday,tuesday --mode diff --where "amount > 100"
   calve scan shop.orders -w file:///data/lake --where "amount >= 10.5 AND (kind IN ('a', 'b') OR name LIKE 'x%')"
   calve scan shop.orders -w file:///data/lake --where "at < TIMESTAMP '2026-01-01 00:00:00'" --count
   calve scan shop.orders -w file:///data/lake --count`,

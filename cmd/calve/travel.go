@@ -46,13 +46,14 @@ func (t *travel) resolve(cmd *cobra.Command, count bool) (err error) {
 		}
 		return nil
 	}
-	if t.q.Snapshot != 0 || t.q.Tag != "" || t.at != "" || t.q.Watermark != nil || t.q.Where != "" || count {
-		return errors.New("--between goes with --columns, --limit, --times and --mode only")
+	if t.q.Snapshot != 0 || t.q.Tag != "" || t.at != "" || t.q.Watermark != nil || count {
+		return errors.New("--between goes with --columns, --where, --limit, --times and --mode only")
 	}
 	if t.changes, err = reader.ParseBetween(t.between); err != nil {
 		return err
 	}
 	t.changes.Times, t.changes.Mode, t.changes.Columns = t.times, reader.BetweenMode(t.mode), t.q.Columns
+	t.changes.Where = t.q.Where
 	return nil
 }
 
