@@ -51,7 +51,8 @@ func differential(ctx context.Context, l *Lab, java *Worker, report *Report) err
 				h, refused := generate(seed)
 				err := examine(ctx, l, java, h)
 				mu.Lock()
-				for _, f := range h.Features {
+				slices.Sort(h.Met)
+				for _, f := range append(slices.Clone(h.Features), slices.Compact(h.Met)...) {
 					if h.ReadOnly {
 						if f == "job" || f == "kept-open" || f == "small-buffer" { // of a writer that calve is not
 							continue

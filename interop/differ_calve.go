@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -103,7 +105,7 @@ func (c *calveSide) step(ctx context.Context, s *HistoryStep) (err error) {
 	}()
 	switch s.Do {
 	case doWrite:
-		return c.write(ctx, s.Changes)
+		return c.write(ctx, s.Changes, s.Watermark)
 	case doCompact, doCompactFull:
 		return c.open.Compact(ctx, s.Do == doCompactFull)
 	}
@@ -120,7 +122,7 @@ func (c *calveSide) close(ctx context.Context) error {
 	return t.Close(ctx)
 }
 
-func (c *calveSide) write(ctx context.Context, changes []Op) error {
+func (c *calveSide) write(ctx context.Context, changes []Op, watermark int64) error {
 	const kindField, batch = "the kind of the row", 100
 	if newer, err := c.open.LookForSchema(ctx); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op) error {
 			return err
 		}
 	}
-	d, err := ingest.NewDecoder(ingest.DecoderConfig{Schema: c.open.Schema(), OpField: kindField, BatchRows: batch})
+	d, err := ingest.NewDecoder(ingest.DecoderConfig{Schema: variantsAsRows(c.open.Schema()), OpField: kindField, BatchRows: batch})
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op) error {
 		if err != nil {
 			return err
 		}
-		row[kindField] = op.Kind
+		row[kindField] = c.history.sent(op.Kind)
 		line, err := json.Marshal(row)
 		if err != nil {
 			return err
@@ -152,8 +154,27 @@ func (c *calveSide) write(ctx context.Context, changes []Op) error {
 			}
 		}
 	}
-	_, err = c.open.Commit(ctx, engine.Progress{})
+	progress := engine.Progress{}
+	if watermark != 0 {
+		progress.Watermark = &watermark
+	}
+	_, err = c.open.Commit(ctx, progress)
 	return err
+}
+
+// variantsAsRows is the schema with rows of two binaries in the place of VARIANT columns: calve's decoder does not read
+// these, but the batches are the same.
+func variantsAsRows(s *schema.Schema) *schema.Schema {
+	own := *s
+	own.Fields = slices.Clone(s.Fields)
+	for i := range own.Fields {
+		if t := &own.Fields[i].Type; t.Root == schema.Variant {
+			part := schema.Type{Root: schema.VarBinary, Length: math.MaxInt32, NotNull: true}
+			*t = schema.Type{Root: schema.Row, NotNull: t.NotNull, Fields: []schema.Field{
+				{Name: schema.VariantValue, Type: part}, {Name: schema.VariantMetadata, Type: part}}}
+		}
+	}
+	return &own
 }
 
 func (c *calveSide) expire(ctx context.Context) error {
@@ -171,11 +192,15 @@ func (c *calveSide) expire(ctx context.Context) error {
 
 // scan reads the rows of a snapshot; 0 is the latest.
 func (c *calveSide) scan(ctx context.Context, q reader.Query, columns []Column) (*Rows, error) {
+	return scanRows(ctx, c.reader, q, columns)
+}
+
+func scanRows(ctx context.Context, r *reader.Reader, q reader.Query, columns []Column) (*Rows, error) {
 	rows, err := NewRows(columns)
 	if err != nil {
 		return nil, err
 	}
-	for rec, err := range c.reader.Scan(ctx, q) {
+	for rec, err := range r.Scan(ctx, q) {
 		if err != nil {
 			return nil, err
 		}

@@ -80,6 +80,17 @@ var dimensions = []dimension{
 	{name: "float-keys-zero", percent: 50, fits: hasFloatKey}, // not NaN: Java 1.4.2 sorts it as equal to everything
 	{name: "overwrite", percent: 20},
 	{name: "schema-changes", percent: 35},
+	{name: "watermarks", percent: 25},
+	{name: "branches", percent: 15},
+	{name: "consumers", percent: 35, fits: func(g *generator) bool { return g.has("expiry") }},
+	{name: "rowkind-field", percent: 8, fits: isKeyed, apply: func(g *generator) {
+		g.Options["rowkind.field"] = g.column("rk", "STRING", g.option("merge-engine", "") == "") // see mergeEngine
+	}},
+	{name: "record-expiry", percent: 10, fits: isKeyed, apply: func(g *generator) {
+		g.timeField = g.column("et", oneOf(g.valuer, "INT", "BIGINT", "TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)",
+			"TIMESTAMP(6) WITH LOCAL TIME ZONE"), g.chance(30) && g.option("merge-engine", "") == "")
+		g.Options["record-level.expire-time"], g.Options["record-level.time-field"] = "1000 d", g.timeField
+	}},
 	{name: "changelog", percent: 12, may: maybe, fits: (*generator).lookupFits, apply: (*generator).changelog},
 	{name: "deletion-vectors", percent: 10, may: maybe, fits: (*generator).vectorsFit, apply: func(g *generator) {
 		delete(g.Options, "write-only")
@@ -94,7 +105,7 @@ func (g *generator) bloomColumns() []string {
 	var out []string
 	for _, c := range g.Columns {
 		switch g.kinds[c.Name].Word {
-		case "DECIMAL", "BOOLEAN", "BINARY", "VARBINARY", "BYTES", "ARRAY", "MAP", "MULTISET", "ROW":
+		case "DECIMAL", "BOOLEAN", "BINARY", "VARBINARY", "BYTES", "VARIANT", "ARRAY", "MAP", "MULTISET", "ROW":
 		default:
 			out = append(out, c.Name)
 		}

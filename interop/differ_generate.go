@@ -17,15 +17,21 @@ import (
 type generator struct {
 	valuer
 	*History
-	kinds    map[string]Kind
-	keys     []map[string]any // values of the key columns that rows are made of, so that rows meet
-	tags     []string
-	made     int      // tags so far
-	altered  int      // changes of the schema so far
-	now      []Column // after them
-	rowKinds []string // that the merge engine takes; none: all
-	odd      bool     // names of columns that are no plain words
-	certain  bool     // only what calve reads and writes for certain
+	kinds     map[string]Kind
+	keys      []map[string]any // values of the key columns that rows are made of, so that rows meet
+	tags      []string
+	made      int      // tags so far
+	altered   int      // changes of the schema so far
+	now       []Column // after them
+	rowKinds  []string // that the merge engine takes; none: all
+	odd       bool     // names of columns that are no plain words
+	certain   bool     // only what calve reads and writes for certain
+	timeField string   // the column of record-level.time-field
+	// tagShapes has the tags that branches can be made of: the schema had not changed since the last snapshot.
+	tagShapes map[string]tableShape
+	branches  map[string]tableShape
+	stale     bool  // the schema has changed since the last snapshot
+	watermark int64 // of the last write that had one
 }
 
 // generate makes the history of a seed. When it has something that calve refuses to read, one without that takes its
@@ -69,7 +75,7 @@ func (g *generator) uncertain() []string {
 		}
 	}
 	for _, name := range g.Features {
-		if name == nanoseconds || name == nestedTypes || name == dynamicBuckets || strings.HasPrefix(name, "merge-") {
+		if name == nanoseconds || name == nestedTypes || name == dynamicBuckets || name == variants || strings.HasPrefix(name, "merge-") {
 			out = append(out, name)
 		}
 	}
@@ -77,7 +83,8 @@ func (g *generator) uncertain() []string {
 }
 
 func newGenerator(seed uint64) *generator {
-	g := &generator{valuer: valuer{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}, kinds: map[string]Kind{}}
+	g := &generator{valuer: valuer{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}, kinds: map[string]Kind{},
+		tagShapes: map[string]tableShape{}, branches: map[string]tableShape{}}
 	g.History = &History{Seed: seed, Options: map[string]string{}, Creator: oneOf(g.valuer, byCalve, byJava)}
 	return g
 }
@@ -132,7 +139,7 @@ func (g *generator) shape() {
 }
 
 // Features that are no dimension, because they change columns or buckets.
-const nanoseconds, nestedTypes, dynamicBuckets = "nanoseconds", "nested-types", "dynamic-buckets"
+const nanoseconds, nestedTypes, dynamicBuckets, variants = "nanoseconds", "nested-types", "dynamic-buckets", "variant"
 
 // specialColumns are columns of types that calve may refuse.
 func (g *generator) specialColumns() {
@@ -140,7 +147,11 @@ func (g *generator) specialColumns() {
 		g.feature(nanoseconds)
 		g.column("n0", fmt.Sprintf("TIMESTAMP(%d)%s", 7+g.IntN(3), oneOf(g.valuer, "", " WITH LOCAL TIME ZONE")), false)
 	}
-	if g.chance(15) && !g.certain {
+	if g.chance(8) && !g.certain {
+		g.feature(variants)
+		g.column("w0", "VARIANT", g.chance(15))
+	}
+	if g.chance(25) && !g.certain {
 		g.feature(nestedTypes)
 		for i := range 1 + g.IntN(3) {
 			g.column(fmt.Sprintf("s%d", i), g.nestedType(3), g.chance(15))
@@ -338,8 +349,14 @@ func (g *generator) values(names []string) map[string]any {
 // cell makes a value for a column, or null.
 func (g *generator) cell(name string) any {
 	k := g.kinds[name]
+	if name == g.Options["rowkind.field"] && name != "" {
+		return "+I" // changes sets it to the kind of the row
+	}
 	if !k.NotNull && g.chance(20) {
 		return nil
+	}
+	if name == g.timeField {
+		return g.age(k)
 	}
 	for {
 		v := g.value(k)
@@ -397,12 +414,20 @@ func (g *generator) changes() []Op {
 			out = append(out, Op{oneOf(g.valuer, "+I", "+U"), row})
 		}
 	}
+	for i := range out {
+		if name := g.Options["rowkind.field"]; name != "" {
+			out[i].Row[name] = out[i].Kind
+		}
+	}
 	return out
 }
 
 // makeSteps makes the story: it begins with a write, for a table without snapshot has nothing to compact or tag.
 func (g *generator) makeSteps() {
 	n := 3 + g.IntN(8)
+	if g.has("branches") || g.has("consumers") {
+		n += 3
+	}
 	g.Steps = append(g.Steps, g.write())
 	for len(g.Steps) < n {
 		g.Steps = append(g.Steps, g.anyStep())
@@ -414,12 +439,32 @@ func (g *generator) makeSteps() {
 		if s.Alter != nil {
 			g.feature("alter-" + strings.ReplaceAll(s.Alter.What, " ", "-"))
 		}
+		if !g.keyed() && (s.Do == doCompact || s.Do == doCompactFull) {
+			g.feature(fmt.Sprintf("append-compact-by-%s", s.By))
+		}
+	}
+	g.turns()
+}
+
+// turns notes histories in which both sides write behind each other.
+func (g *generator) turns() {
+	turns := ""
+	for _, s := range g.Steps {
+		if s.Do == doWrite && !strings.HasSuffix(turns, string(s.By)) {
+			turns += string(s.By)
+		}
+	}
+	for _, by := range []side{byJava, byCalve} {
+		if other := map[side]side{byJava: byCalve, byCalve: byJava}[by]; strings.Contains(turns, string(by+other+by)) {
+			g.feature(fmt.Sprintf("%s-%s-%s", by, other, by))
+		}
 	}
 }
 
 var featureWord = map[action]string{doWrite: "write", doOverwrite: "overwrite", doCompact: "compact", doCompactFull: "full-compact",
 	doExpire: "expire", doTag: "tag", doDeleteTag: "delete-tag",
-	doAlter: "alter"}
+	doAlter: "alter", doBranch: "branch", doBranchWrite: "branch-write", doDeleteBranch: "delete-branch",
+	doConsumer: "consumer", doNoConsumer: "delete-consumer"}
 
 // side chooses who does a step.
 func (g *generator) side() side {
@@ -431,6 +476,9 @@ func (g *generator) side() side {
 }
 
 func (g *generator) anyStep() HistoryStep {
+	if s, ok := g.beside(); ok {
+		return s
+	}
 	by := g.side()
 	switch x := g.IntN(100); {
 	case x < 27:
@@ -447,14 +495,19 @@ func (g *generator) anyStep() HistoryStep {
 	case x < 43:
 		g.made++
 		g.tags = append(g.tags, fmt.Sprintf("tag %d", g.made))
+		if !g.stale {
+			g.tagShapes[g.tags[len(g.tags)-1]] = g.shapeNow()
+		}
 		return HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doTag, Tag: g.tags[len(g.tags)-1]}
 	case x < 43+g.alters():
+		g.stale = true
 		return g.alter()
 	case x < 70 && x >= 63 && g.has("overwrite"):
 		return g.overwrite()
 	case x >= 96 && len(g.tags) > 0:
 		tag := g.tags[0]
 		g.tags = g.tags[1:]
+		delete(g.tagShapes, tag)
 		return HistoryStep{By: oneOf(g.valuer, byCalve, byJava), Do: doDeleteTag, Tag: tag}
 	}
 	return g.write()
@@ -469,7 +522,12 @@ func (g *generator) alters() int {
 }
 
 func (g *generator) write() HistoryStep {
+	g.stale = false
 	s := HistoryStep{By: g.side(), Do: doWrite, Changes: g.changes()}
+	if g.has("watermarks") && g.chance(60) {
+		g.watermark += int64(g.IntN(1000)) - 100 // that of a snapshot never goes back
+		s.Watermark = max(1, g.watermark)
+	}
 	if s.By == byJava {
 		s.Wait = g.chance(50) || g.lookup()
 		if g.chance(40) && !g.lookup() {
@@ -488,6 +546,7 @@ func (g *generator) lookup() bool {
 // overwrite replaces the partitions of its rows, one partition, or the whole table.
 func (g *generator) overwrite() HistoryStep {
 	s := HistoryStep{By: byJava, Do: doOverwrite}
+	g.stale = false
 	for range 1 + g.IntN(8) {
 		s.Changes = append(s.Changes, Op{"+I", g.row()})
 	}

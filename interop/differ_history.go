@@ -45,6 +45,7 @@ type History struct {
 	Job            string   // of calve's writer; "" for none
 	Buffer         int64    // bytes of calve's write buffer; 0: calve's default
 	Steps          []HistoryStep
+	Met            []string // what was met when it was played: names of reads
 }
 
 // HistoryStep is one thing that one side does to the table.
@@ -57,8 +58,11 @@ type HistoryStep struct {
 	Spec    map[string]string // the partition that an overwrite replaces; none: the whole table, or what Touched says
 	Touched bool              // an overwrite replaces the partitions that its rows are in
 	Tag     string
+	Name    string // of a branch or consumer
 	Alter   *HistoryAlter
-	Look    uint64 // seed of what is read after the step
+	// Watermark of a write, in milliseconds; 0: none.
+	Watermark int64
+	Look      uint64 // seed of what is read after the step
 }
 
 // option gives a table option in lower case, or what it is when it is not set.
@@ -72,14 +76,25 @@ func (h *History) option(name, unset string) string {
 // plain reports whether the last change of a key wins: the model knows nothing else.
 func (h *History) plain() bool {
 	return h.option("merge-engine", "deduplicate") == "deduplicate" && h.Options["sequence.field"] == "" &&
-		h.option("ignore-delete", "false") == "false" && h.Options["rowkind.field"] == ""
+		h.option("ignore-delete", "false") == "false" && !h.expires()
+}
+
+// expires reports whether compactions leave out rows that are too old.
+func (h *History) expires() bool { return h.Options["record-level.expire-time"] != "" }
+
+// sent is the kind that a row is sent with: with rowkind.field a column says it, and this one means nothing.
+func (h *History) sent(kind string) string {
+	if h.Options["rowkind.field"] != "" {
+		return "+I"
+	}
+	return kind
 }
 
 // told reports whether folding the change stream gives the rows after every step.
 func (h *History) told() bool {
 	switch h.option("changelog-producer", "none") {
 	case "lookup":
-		return true // Java waits for the compaction that tells
+		return !h.expires() // Java waits for the compaction that tells
 	case "full-compaction":
 		return false // told at the next full compaction
 	}
@@ -122,8 +137,13 @@ func (h *History) Script() string {
 func (s *HistoryStep) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s%s%s", s.By, s.Do, showOptions(" partition", s.Spec), showOptions(" with", s.Dynamic))
-	if s.Tag != "" {
-		fmt.Fprintf(&b, " %q", s.Tag)
+	for _, name := range []string{s.Name, s.Tag} {
+		if name != "" {
+			fmt.Fprintf(&b, " %q", name)
+		}
+	}
+	if s.Watermark != 0 {
+		fmt.Fprintf(&b, ", watermark %d", s.Watermark)
 	}
 	if s.Alter != nil {
 		fmt.Fprintf(&b, ": %s", s.Alter)

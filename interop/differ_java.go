@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -27,11 +28,15 @@ type Change struct {
 
 // javaRows is a row set as Java reads it, with the columns that the read has.
 type javaRows struct {
+	Error   string // of a read that was refused
 	Columns []Column
 	Rows    []map[string]any
 }
 
 func (r *javaRows) table() (*Rows, error) {
+	if r.Error != "" {
+		return nil, errors.New(r.Error)
+	}
 	rows, err := NewRows(r.Columns)
 	if err != nil {
 		return nil, err
@@ -46,10 +51,12 @@ func (r *javaRows) table() (*Rows, error) {
 
 // javaLook is what Java reads after a step.
 type javaLook struct {
-	Latest          int64
-	Rows            javaRows
-	Snapshots, Tags []javaRows
-	Changes         struct {
+	Latest   int64
+	Rows     javaRows
+	Travels  []javaRows
+	Betweens []javaBetween
+	Branches []javaRows
+	Changes  struct {
 		Columns []Column
 		Rows    []Change
 	}
@@ -83,7 +90,8 @@ func (j *javaSide) create(ctx context.Context) error {
 	return j.ask(ctx, "create", map[string]any{"columns": columns, "key": h.Key, "partition": h.Partition, "options": h.Options}, nil)
 }
 
-func (j *javaSide) step(ctx context.Context, s *HistoryStep) error {
+// step does what the step says; a consumer is put to the snapshot next.
+func (j *javaSide) step(ctx context.Context, s *HistoryStep, next int64) error {
 	dynamic := map[string]string{}
 	maps.Copy(dynamic, s.Dynamic)
 	if s.Do == doOverwrite {
@@ -91,12 +99,19 @@ func (j *javaSide) step(ctx context.Context, s *HistoryStep) error {
 	}
 	r := map[string]any{"dynamic": dynamic}
 	switch s.Do {
-	case doWrite, doOverwrite:
+	case doWrite, doOverwrite, doBranchWrite:
 		changes := make([]map[string]any, len(s.Changes))
 		for i, op := range s.Changes {
-			changes[i] = map[string]any{"kind": op.Kind, "row": op.Row}
+			changes[i] = map[string]any{"kind": j.history.sent(op.Kind), "row": op.Row}
 		}
 		r["changes"], r["wait"], r["spec"] = changes, s.Wait, s.Spec
+		if s.Watermark != 0 {
+			r["watermark"] = s.Watermark
+		}
+		if s.Do == doBranchWrite {
+			r["branch"] = s.Name
+			return j.ask(ctx, "write", r, nil)
+		}
 		return j.ask(ctx, string(s.Do), r, nil)
 	case doCompact, doCompactFull:
 		r["full"] = s.Do == doCompactFull
@@ -106,13 +121,40 @@ func (j *javaSide) step(ctx context.Context, s *HistoryStep) error {
 	case doTag, doDeleteTag:
 		r["tag"], r["delete"] = s.Tag, s.Do == doDeleteTag
 		return j.ask(ctx, "tag", r, nil)
+	case doBranch, doDeleteBranch:
+		r["name"], r["tag"], r["delete"] = s.Name, s.Tag, s.Do == doDeleteBranch
+		return j.ask(ctx, "branch", r, nil)
+	case doConsumer, doNoConsumer:
+		r["name"], r["next"], r["delete"] = s.Name, next, s.Do == doNoConsumer
+		return j.ask(ctx, "consumer", r, nil)
 	}
 	return fmt.Errorf("java has no action %q", s.Do)
 }
 
+// lookRequest says what to read besides the latest rows.
+type lookRequest struct {
+	travels  []travel
+	betweens []between
+	branches []string
+	from     int64 // of the change stream
+}
+
 // look reads the latest rows, older ones, and the change stream from a snapshot on.
-func (j *javaSide) look(ctx context.Context, snapshots []int64, tags []string, from int64) (*javaLook, error) {
+func (j *javaSide) look(ctx context.Context, q lookRequest) (*javaLook, error) {
 	var answer javaLook
-	err := j.ask(ctx, "look", map[string]any{"snapshots": snapshots, "tags": tags, "from": from}, &answer)
+	travels, betweens := make([]map[string]string, len(q.travels)), make([]map[string]any, len(q.betweens))
+	for i, t := range q.travels {
+		travels[i] = t.java
+	}
+	for i, b := range q.betweens {
+		betweens[i] = map[string]any{"options": b.java}
+		if b.column != "" {
+			betweens[i]["column"], betweens[i]["value"] = b.column, b.value
+		}
+	}
+	err := j.ask(ctx, "look", map[string]any{"travels": travels, "betweens": betweens, "branches": q.branches, "from": q.from}, &answer)
+	if err == nil && (len(answer.Travels) != len(travels) || len(answer.Betweens) != len(betweens) || len(answer.Branches) != len(q.branches)) {
+		err = errors.New("the answer does not fit the question")
+	}
 	return &answer, err
 }

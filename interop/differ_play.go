@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -60,11 +58,16 @@ type player struct {
 	next   int64            // the first snapshot that the stream has not told yet
 	states map[int64]*Rows  // what was agreed about a snapshot when it was the latest
 	tags   map[string]*Rows // the same for tags
-	now    *Rows            // the latest rows
-	latest []map[string]any // the same as Java gave them
-	lost   bool             // the stream did not tell everything: the fold begins anew
-	resync bool             // the schema has changed: the model begins anew with what Java reads
-	step   int
+	// branches holds what was agreed about each branch, nil when it was written to since.
+	branches    map[string]*Rows
+	consumers   map[string]int64 // the snapshot that each reads next
+	ids         []int64          // the snapshots after the last step
+	now         *Rows            // the latest rows
+	latest      []map[string]any // the same as Java gave them
+	lost        bool             // the stream did not tell everything: the fold begins anew
+	overwritten bool             // the table, or a part of it, was overwritten
+	resync      bool             // the schema has changed: the model begins anew with what Java reads
+	step        int
 }
 
 // play plays a history as a table of its own and returns how the sides disagree; nil when they agree. The table is
@@ -74,7 +77,9 @@ func play(ctx context.Context, l *Lab, worker *Worker, h *History, table string)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the history took too long"))
 	defer cancel()
 	place := l.Local()
-	p := &player{History: h, place: place, next: 1, states: map[int64]*Rows{}, tags: map[string]*Rows{}}
+	p := &player{History: h, place: place, next: 1, states: map[int64]*Rows{}, tags: map[string]*Rows{},
+		branches: map[string]*Rows{}, consumers: map[string]int64{}}
+	h.Met = nil
 	p.java = &javaSide{history: h, worker: worker, table: PaimonTable{Warehouse: place.Warehouse, Name: table}}
 	var err error
 	if p.model, err = newDifferModel(h); err != nil {
@@ -129,9 +134,11 @@ func (p *player) play(ctx context.Context, s *HistoryStep, table string) *disagr
 		if err := p.calve.close(ctx); err != nil {
 			return &disagreement{What: "calve closes", Detail: err}
 		}
-		if err := p.java.step(ctx, s); err != nil {
+		next := p.nextOf(s, p.ids)
+		if err := p.java.step(ctx, s, next); err != nil {
 			return failed(fmt.Sprintf("Java does %q", s.Do), err)
 		}
+		p.besides(s, next)
 	}
 	before := p.now
 	if err := p.follow(s); err != nil {
@@ -141,11 +148,15 @@ func (p *player) play(ctx context.Context, s *HistoryStep, table string) *disagr
 	if err != nil {
 		return &disagreement{What: "list of snapshots", Detail: err}
 	}
-	if d := p.compare(ctx, ids, rand.New(rand.NewPCG(s.Look, 1))); d != nil {
+	if d := p.checkConsumers(s, p.ids, ids); d != nil {
+		return d
+	}
+	p.ids = ids
+	if d := p.compare(ctx, table, ids, rand.New(rand.NewPCG(s.Look, 1))); d != nil {
 		return d
 	}
 	// A first-row table may show other rows: those that had no compaction yet are not seen.
-	if (s.Do == doCompact || s.Do == doCompactFull) && before != nil && p.option("merge-engine", "") != "first-row" {
+	if (s.Do == doCompact || s.Do == doCompactFull) && before != nil && p.option("merge-engine", "") != "first-row" && !p.expires() {
 		if err := before.Compare(p.now); err != nil {
 			return &disagreement{What: fmt.Sprintf("rows before and after a compaction by %s", s.By), Detail: err}
 		}
@@ -159,7 +170,7 @@ func (p *player) follow(s *HistoryStep) (err error) {
 	case doWrite:
 		err = p.model.apply(s.Changes)
 	case doOverwrite:
-		p.lost = true // streams pass over it
+		p.lost, p.overwritten = true, true // streams pass over it
 		err = p.model.overwrite(s, p.Partition)
 	case doTag:
 		p.tags[s.Tag] = p.states[p.next-1] // the stream has been told up to the latest snapshot
@@ -173,13 +184,19 @@ func (p *player) follow(s *HistoryStep) (err error) {
 }
 
 // compare lets both sides read and compares everything.
-func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disagreement {
+func (p *player) compare(ctx context.Context, table string, ids []int64, rng *rand.Rand) *disagreement {
 	if len(ids) > 0 && ids[0] > p.next { // a writer expired what it had just made
 		p.next, p.lost = ids[0], true
 	}
-	older := pickSome(rng, ids, 2)
-	tags := pickSome(rng, slices.Sorted(maps.Keys(p.tags)), 1)
-	look, err := p.java.look(ctx, older, tags, p.next)
+	q := lookRequest{branches: p.pickBranches(rng), from: p.next}
+	var err error
+	if q.travels, err = p.travels(rng, table, ids); err == nil {
+		q.betweens, err = p.between(rng, table, ids)
+	}
+	if err != nil {
+		return &disagreement{What: "list of snapshots", Detail: err}
+	}
+	look, err := p.java.look(ctx, q)
 	if err != nil {
 		return failed("Java reads", err)
 	}
@@ -192,15 +209,18 @@ func (p *player) compare(ctx context.Context, ids []int64, rng *rand.Rand) *disa
 	if d := p.compareWhere(ctx, valuer{rng}, 0, p.now); d != nil {
 		return d
 	}
-	for i, id := range older {
-		if d := p.compareState(ctx, "a snapshot", reader.Query{Snapshot: id}, &look.Snapshots[i], p.states[id]); d != nil {
+	for i := range q.travels {
+		if d := p.compareState(ctx, &q.travels[i], &look.Travels[i]); d != nil {
 			return d
 		}
 	}
-	for i, tag := range tags {
-		if d := p.compareState(ctx, "a tag", reader.Query{Tag: tag}, &look.Tags[i], p.tags[tag]); d != nil {
+	for i := range q.betweens {
+		if d := p.compareBetween(ctx, rng, q.betweens[i], &look.Betweens[i]); d != nil {
 			return d
 		}
+	}
+	if d := p.compareBranches(ctx, q.branches, look.Branches); d != nil {
+		return d
 	}
 	d := p.compareChanges(ctx, look)
 	p.next = look.Latest + 1
@@ -235,23 +255,27 @@ func (p *player) compareLatest(ctx context.Context, look *javaLook) *disagreemen
 }
 
 // compareState compares an older state as both read it, and with what it was when it was the latest.
-func (p *player) compareState(ctx context.Context, name string, q reader.Query, java *javaRows, was *Rows) *disagreement {
+func (p *player) compareState(ctx context.Context, t *travel, java *javaRows) *disagreement {
 	got, err := java.table()
-	if err == nil && was != nil {
-		err = was.Compare(got)
+	if err == nil && t.was != nil {
+		err = t.was.Compare(got)
 	}
 	if err != nil {
-		return &disagreement{What: "time travel of Java", Detail: fmt.Errorf("%s: %w", name, err)}
+		return &disagreement{What: "time travel of Java", Detail: fmt.Errorf("%s %v: %w", t.how, t.java, err)}
 	}
-	calve, err := p.calve.scan(ctx, q, java.Columns)
+	calve, err := p.calve.scan(ctx, t.calve, java.Columns)
 	if err != nil {
-		return failed("calve reads "+name, err)
+		return failed("calve reads a "+t.how, err)
 	}
 	if err := got.Compare(calve); err != nil {
-		return &disagreement{What: "time travel of calve", Detail: fmt.Errorf("%s: %w", name, err)}
+		return &disagreement{What: "time travel of calve", Detail: fmt.Errorf("%s %v: %w", t.how, t.java, err)}
 	}
+	p.meet("travel-" + t.how)
 	return nil
 }
+
+// meet notes that a kind of read was compared.
+func (p *player) meet(what string) { p.Met = append(p.Met, what) }
 
 // compareChanges compares the change stream since the last step, snapshot by snapshot, and folds it.
 func (p *player) compareChanges(ctx context.Context, look *javaLook) *disagreement {

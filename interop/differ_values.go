@@ -4,6 +4,7 @@ package interop
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/big"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/apache/arrow-go/v18/parquet/variant"
 )
 
 // extremes are values that break things, by type word, in the normal form.
@@ -70,6 +73,9 @@ func (r valuer) value(k Kind) any {
 		return r.Int64N(86_400_000) / unit * unit
 	case "TIMESTAMP", "TIMESTAMP_LTZ":
 		return r.moment(k)
+	}
+	if k.Word == "VARIANT" {
+		return r.variant()
 	}
 	if len(k.Fields) > 0 {
 		return r.nested(k)
@@ -139,6 +145,61 @@ func (r valuer) moment(k Kind) string {
 		nanos = 86_400_000_000_000 - unit
 	}
 	return day.Add(time.Duration(nanos)).Format("2006-01-02T15:04:05.000000000")
+}
+
+// age makes a time that is long ago or in the far future: nobody's clock is near.
+func (r valuer) age(k Kind) any {
+	sec := r.Int64N(1_500_000_000) - 500_000_000
+	if r.chance(50) {
+		sec = 1_950_000_000 + r.Int64N(190_000_000)
+	}
+	switch k.Word {
+	case "INT":
+		return sec
+	case "BIGINT":
+		if r.chance(50) && sec > 1_000_000_000 {
+			sec *= 1000 // milliseconds
+		}
+		return sec
+	}
+	return time.Unix(sec, 0).UTC().Format("2006-01-02T15:04:05.000000000")
+}
+
+// variant makes the two parts of a VARIANT of a random document.
+func (r valuer) variant() any {
+	document, err := json.Marshal(r.document(3))
+	if err != nil {
+		panic(err) // a document of the generator's own
+	}
+	v, err := variant.ParseJSONBytes(document, false)
+	if err != nil {
+		panic(err)
+	}
+	return map[string]any{"value": hex.EncodeToString(v.Bytes()), "metadata": hex.EncodeToString(v.Metadata().Bytes())}
+}
+
+func (r valuer) document(depth int) any {
+	switch x := r.IntN(8); {
+	case x == 0:
+		return nil
+	case x == 1:
+		return r.chance(50)
+	case x == 2:
+		return r.IntN(1 << oneOf(r, 6, 14, 30, 50))
+	case x < 5 || depth == 0:
+		return oneOf(r, texts...)
+	case x == 5:
+		list := []any{}
+		for range r.IntN(4) {
+			list = append(list, r.document(depth-1))
+		}
+		return list
+	}
+	object := map[string]any{}
+	for range r.IntN(4) {
+		object[oneOf(r, "a", "b", "key", "日本", "")] = r.document(depth - 1)
+	}
+	return object
 }
 
 // inner makes a value inside of another one; null where it may be.

@@ -42,7 +42,7 @@ func (r valuer) condition(rows *Rows, depth int) *condition {
 		if len(rows.Cells) > 0 && r.chance(80) {
 			cell = rows.Cells[r.IntN(len(rows.Cells))][c.column]
 		}
-		if cell.Null || strings.HasSuffix(cell.Text, "Inf") {
+		if cell.Null || strings.HasSuffix(cell.Text, "Inf") || longYear.MatchString(cell.Text) && (k.Word == "DATE" || strings.HasPrefix(k.Word, "TIMESTAMP")) {
 			cell = Cell{Text: "1"}
 			if k.Word != "FLOAT" && k.Word != "DOUBLE" {
 				cell, _ = k.Cell(r.value(k)) // a value of the suite's own

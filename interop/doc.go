@@ -21,8 +21,9 @@
 // # Random histories
 //
 // The differential tester (differ_*.go) makes random tables and random histories from a seed and takes them through
-// calve and Paimon Java, one committer at a time. After every step the rows, the change stream and older snapshots and
-// tags must be the same to both readers and to a model, whoever wrote last. History i of a run has the seed SEED + i,
+// calve and Paimon Java, one committer at a time. After every step the rows, the change stream, older states (by
+// snapshot, tag, time and watermark), the changes between two of them, branches, and what consumers and expiry leave must
+// be the same to both readers and to a model, whoever wrote last. History i of a run has the seed SEED + i,
 // so each can be repeated alone; one that disagrees is shrunk and printed as a script. The closing line tells how many
 // histories had each feature: what is not named there was not tried. Only this part calls calve's packages
 // (differ_calve.go), because a process for each of some ten thousand calls would take longer than the work.

@@ -27,6 +27,7 @@ type Kind struct {
 	NotNull          bool
 	Fields           []KindField // ARRAY, MULTISET: the element; MAP: key and value; ROW: its fields
 	text             string      // of a primitive type, without NOT NULL
+	was              []string    // in histories: the texts of the types that it had before
 }
 
 var typeForm = regexp.MustCompile(`^([A-Z_]+)(?:\((\d+)(?:, *(\d+))?\))?$`)
@@ -54,6 +55,10 @@ func ParseKind(s string) (Kind, error) {
 	}
 	k.Precision, _ = strconv.Atoi(m[2]) // digits or empty by the pattern
 	k.Scale, _ = strconv.Atoi(m[3])
+	if k.Word == "VARIANT" { // its two parts as they are
+		part := Kind{Word: "BYTES", NotNull: true, text: "BYTES"}
+		k.Fields = []KindField{{"value", part}, {"metadata", part}}
+	}
 	return k, nil
 }
 
@@ -225,7 +230,7 @@ func (k Kind) canonical(text string) (string, error) {
 		return strings.ToLower(text), nil
 	case "DATE":
 		day, _, _ := strings.Cut(text, "T")
-		t, err := time.Parse(time.DateOnly, day)
+		t, err := parseMoment(time.DateOnly, day)
 		return t.Format(time.DateOnly), err
 	case "TIMESTAMP", "TIMESTAMP_LTZ":
 		return canonicalMoment(text)
@@ -254,11 +259,29 @@ func canonicalMoment(text string) (string, error) {
 	for _, zone := range []string{" UTC", "Z", "+00:00", "+00"} {
 		text = strings.TrimSuffix(text, zone)
 	}
-	t, err := time.Parse("2006-01-02T15:04:05.999999999", text)
+	t, err := parseMoment("2006-01-02T15:04:05.999999999", text)
 	if err != nil { // seconds may be left out when they are zero
-		t, err = time.Parse("2006-01-02T15:04", text)
+		t, err = parseMoment("2006-01-02T15:04", text)
 	}
 	return t.Format("2006-01-02T15:04:05.000000000"), err
+}
+
+var longYear = regexp.MustCompile(`^(-\d+|\+?\d{5,})(-.*)$`)
+
+// parseMoment is time.Parse for all years: those beyond 9999 may have a plus, those before 0 have a minus.
+func parseMoment(layout, text string) (time.Time, error) {
+	m := longYear.FindStringSubmatch(text)
+	if m == nil {
+		return time.Parse(layout, text)
+	}
+	year, err := strconv.Atoi(m[1])
+	if err != nil {
+		return time.Time{}, err
+	}
+	const cycle = 400 // years, after which the calendar repeats itself
+	like := (year%cycle + cycle) % cycle
+	t, err := time.Parse(layout, fmt.Sprintf("%04d%s", 2000+like, m[2]))
+	return t.AddDate(year-2000-like, 0, 0), err
 }
 
 // Sort orders the rows by their text.

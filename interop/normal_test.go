@@ -19,7 +19,11 @@ func TestCellsHaveOneText(t *testing.T) {
 		{"DECIMAL(12, 2)", "-0", "0.00"},
 		{"BYTES", "00FF", "00ff"},
 		{"DATE", "0001-01-01", "0001-01-01"},
+		{"DATE", "+10000-02-29", "10000-02-29"},
+		{"DATE", "292278-08-17", "292278-08-17"},
+		{"DATE", "-0001-02-28", "-0001-02-28"},
 		{"TIMESTAMP(6)", "1969-12-31 23:59:59.5", "1969-12-31T23:59:59.500000000"},
+		{"TIMESTAMP(3)", "+60056-11-30T09:01:26.500000000", "60056-11-30T09:01:26.500000000"},
 		{"TIMESTAMP(6) WITH LOCAL TIME ZONE", "2000-01-01 00:00:00 UTC", "2000-01-01T00:00:00.000000000"},
 		{"TIMESTAMP_LTZ(6)", "2000-01-01T00:00Z", "2000-01-01T00:00:00.000000000"},
 		{"VARCHAR(10)", " x ", " x "},
@@ -36,7 +40,7 @@ func TestCellsHaveOneText(t *testing.T) {
 }
 
 func TestWrongValuesAreErrors(t *testing.T) {
-	for _, tc := range []struct{ kind, in string }{{"INT", "1.5"}, {"DECIMAL(4, 2)", "1.001"}, {"DATE", "2001-02-30"}, {"BOOLEAN", "maybe"},
+	for _, tc := range []struct{ kind, in string }{{"INT", "1.5"}, {"DECIMAL(4, 2)", "1.001"}, {"DATE", "2001-02-30"}, {"DATE", "+10001-02-29"}, {"BOOLEAN", "maybe"},
 		{"TIMESTAMP(6)", "2001-01-01 25:00:00"}, {"FLOAT", "x"}} {
 		k, err := ParseKind(tc.kind)
 		if err != nil {

@@ -103,7 +103,7 @@ func playMerge(ctx context.Context, l *Lab, worker *Worker, h *History, table st
 		if s.By == byCalve {
 			err = calve.step(ctx, s)
 		} else {
-			err = java.step(ctx, s)
+			err = java.step(ctx, s, 0)
 		}
 		if err != nil {
 			d := failed(fmt.Sprintf("%s does %q", s.By, s.Do), err)
@@ -130,7 +130,7 @@ func playMerge(ctx context.Context, l *Lab, worker *Worker, h *History, table st
 
 // readBoth lets both sides read the table.
 func readBoth(ctx context.Context, calve *calveSide, java *javaSide) (*Rows, *disagreement) {
-	look, err := java.look(ctx, nil, nil, 1)
+	look, err := java.look(ctx, lookRequest{from: 1})
 	if err != nil {
 		return nil, failed("Java reads", err)
 	}

@@ -13,6 +13,8 @@ import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.data.variant.GenericVariant;
+import org.apache.paimon.data.variant.Variant;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataType;
@@ -26,6 +28,7 @@ import org.apache.paimon.types.RowType;
 import java.math.BigDecimal;
 import java.time.LocalDate;
 import java.time.LocalDateTime;
+import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.HexFormat;
@@ -33,9 +36,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Paimon's internal values to the normal form of interop/doc.go and back, for every type but VARIANT. */
+/** Paimon's internal values to the normal form of interop/doc.go and back. */
 final class Cells {
-    private static final DateTimeFormatter MOMENT = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSS");
+    private static final DateTimeFormatter MOMENT = DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSSSSSSSS");
 
     private Cells() {}
 
@@ -76,7 +79,7 @@ final class Cells {
                 return json.textNode(LocalDate.ofEpochDay((Integer) value).toString());
             case TIMESTAMP_WITHOUT_TIME_ZONE:
             case TIMESTAMP_WITH_LOCAL_TIME_ZONE:
-                return json.textNode(((Timestamp) value).toLocalDateTime().format(MOMENT));
+                return json.textNode(moment((Timestamp) value).format(MOMENT));
             case CHAR:
             case VARCHAR:
                 return json.textNode(value.toString());
@@ -93,9 +96,22 @@ final class Cells {
                 return pairs((InternalMap) value, ((MultisetType) type).getElementType(), new IntType());
             case ROW:
                 return toJson((InternalRow) value, (RowType) type);
+            case VARIANT: {
+                Variant variant = (Variant) value;
+                ObjectNode parts = json.objectNode();
+                parts.put("value", HexFormat.of().formatHex(variant.value()));
+                return parts.put("metadata", HexFormat.of().formatHex(variant.metadata()));
+            }
             default:
                 throw new IllegalArgumentException("no normal form for " + type);
         }
+    }
+
+    /** Timestamp.toLocalDateTime counts the days in 32 bits: it is wrong from the year 5881580 on. */
+    private static LocalDateTime moment(Timestamp value) {
+        long millis = value.getMillisecond();
+        int nanos = (int) Math.floorMod(millis, 1000L) * 1_000_000 + value.getNanoOfMillisecond();
+        return LocalDateTime.ofEpochSecond(Math.floorDiv(millis, 1000L), nanos, ZoneOffset.UTC);
     }
 
     private static List<JsonNode> elements(InternalArray array, DataType type) {
@@ -184,6 +200,9 @@ final class Cells {
                 return mapFromJson(value, ((MultisetType) type).getElementType(), new IntType());
             case ROW:
                 return fromJson(value, (RowType) type, RowKind.INSERT);
+            case VARIANT:
+                return new GenericVariant(HexFormat.of().parseHex(value.get("value").asText()),
+                        HexFormat.of().parseHex(value.get("metadata").asText()));
             default:
                 throw new IllegalArgumentException("no normal form for " + type);
         }

@@ -10,14 +10,18 @@ import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.consumer.Consumer;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.index.HashBucketAssigner;
+import org.apache.paimon.manifest.ManifestCommittable;
 import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.options.Options;
+import org.apache.paimon.predicate.Predicate;
+import org.apache.paimon.predicate.PredicateBuilder;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.reader.RecordReaderIterator;
 import org.apache.paimon.schema.Schema;
@@ -35,6 +39,7 @@ import org.apache.paimon.table.sink.RowPartitionKeyExtractor;
 import org.apache.paimon.table.sink.StreamTableCommit;
 import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.StreamWriteBuilder;
+import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.sink.TableWrite;
 import org.apache.paimon.table.source.DataSplit;
 import org.apache.paimon.table.source.EndOfScanException;
@@ -75,6 +80,8 @@ final class Histories {
         handlers.put("history-compact", Histories::compact);
         handlers.put("history-expire", Histories::expire);
         handlers.put("history-tag", Histories::tag);
+        handlers.put("history-branch", Histories::branch);
+        handlers.put("history-consumer", Histories::consumer);
         handlers.put("history-alter", Histories::alter);
         handlers.put("history-look", Histories::look);
         handlers.put("history-row-ids", Histories::rowIds);
@@ -86,11 +93,15 @@ final class Histories {
         return CatalogFactory.createCatalog(CatalogContext.create(options));
     }
 
-    /** The table as its schema is now, with the options that this one step sets ("dynamic"). */
+    /** The table or its "branch" as its schema is now, with the options that this one step sets ("dynamic"). */
     private static FileStoreTable table(JsonNode request) throws Exception {
         try (Catalog catalog = catalog(request)) {
             Identifier name = Identifier.fromString(request.get("table").asText());
-            return (FileStoreTable) catalog.getTable(name).copy(strings(request.path("dynamic")));
+            FileStoreTable table = (FileStoreTable) catalog.getTable(name);
+            if (request.hasNonNull("branch")) {
+                table = table.switchToBranch(request.get("branch").asText());
+            }
+            return table.copy(strings(request.path("dynamic")));
         }
     }
 
@@ -149,7 +160,10 @@ final class Histories {
                 StreamTableCommit commit = builder.newCommit()) {
             writeRows(write, table, request.get("changes"));
             long id = System.nanoTime();
-            commit.commit(id, write.prepareCommit(request.path("wait").asBoolean(), id));
+            Long watermark = request.hasNonNull("watermark") ? request.get("watermark").asLong() : null;
+            ManifestCommittable all = new ManifestCommittable(id, watermark);
+            write.prepareCommit(request.path("wait").asBoolean(), id).forEach(all::addFileCommittable);
+            ((TableCommitImpl) commit).commit(all);
         }
         return Worker.JSON.createObjectNode();
     }
@@ -231,6 +245,33 @@ final class Histories {
         return Worker.JSON.createObjectNode();
     }
 
+    /** Makes the branch "name" of the tag "tag" or an empty one, or deletes it. */
+    private static ObjectNode branch(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        String name = request.get("name").asText();
+        String tag = request.path("tag").asText();
+        if (request.path("delete").asBoolean()) {
+            table.deleteBranch(name);
+        } else if (tag.isEmpty()) {
+            table.createBranch(name);
+        } else {
+            table.createBranch(name, tag);
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
+    /** Puts the consumer "name" to the snapshot "next", or deletes it. */
+    private static ObjectNode consumer(JsonNode request) throws Exception {
+        FileStoreTable table = table(request);
+        String name = request.get("name").asText();
+        if (request.path("delete").asBoolean()) {
+            table.consumerManager().deleteConsumer(name);
+        } else {
+            table.consumerManager().resetConsumer(name, new Consumer(request.get("next").asLong()));
+        }
+        return Worker.JSON.createObjectNode();
+    }
+
     /** Makes one change of the schema. */
     private static ObjectNode alter(JsonNode request) throws Exception {
         try (Catalog catalog = catalog(request)) {
@@ -240,20 +281,21 @@ final class Histories {
     }
 
     private static SchemaChange change(JsonNode request) throws Exception {
-        String column = request.get("column").asText();
+        String[] path = names(request.get("path")).toArray(new String[0]);
+        String column = path[path.length - 1];
         switch (request.get("what").asText()) {
             case "add":
-                return SchemaChange.addColumn(column, type(request), null, move(request, column));
+                return SchemaChange.addColumn(path, type(request), null, move(request, column));
             case "drop":
-                return SchemaChange.dropColumn(column);
+                return SchemaChange.dropColumn(path);
             case "rename":
-                return SchemaChange.renameColumn(column, request.get("to").asText());
+                return SchemaChange.renameColumn(path, request.get("to").asText());
             case "move":
                 return SchemaChange.updateColumnPosition(move(request, column));
             case "type":
-                return SchemaChange.updateColumnType(column, type(request), true);
+                return SchemaChange.updateColumnType(path, type(request), true);
             case "allow null":
-                return SchemaChange.updateColumnNullability(column, true);
+                return SchemaChange.updateColumnNullability(path, true);
             default:
                 throw new IllegalArgumentException("no such change: " + request);
         }
@@ -280,8 +322,9 @@ final class Histories {
     }
 
     /**
-     * Reads the latest rows, those at each of "snapshots" and "tags", and the change stream from the snapshot "from" to
-     * the latest. Every read is {"columns", "rows"}; every change {"snapshot", "kind", "row"}.
+     * Reads the latest rows, those with each of "travels" (options of a scan), of "branches", and the change stream from
+     * the snapshot "from" to the latest; "betweens" are reads of changes with "options". Every read is {"columns", "rows"},
+     * or of travels an {"error"}; every change {"snapshot", "kind", "row"}.
      */
     private static ObjectNode look(JsonNode request) throws Exception {
         FileStoreTable table = table(request);
@@ -289,18 +332,60 @@ final class Histories {
         ObjectNode out = Worker.JSON.createObjectNode();
         out.put("latest", latest == null ? 0 : latest);
         out.set("rows", rows(table));
-        ArrayNode snapshots = out.putArray("snapshots");
-        for (JsonNode id : request.path("snapshots")) {
-            snapshots.add(rows(table.copy(Map.of("scan.snapshot-id", id.asText()))));
+        ArrayNode travels = out.putArray("travels");
+        for (JsonNode options : request.path("travels")) {
+            travels.add(attempt(() -> rows(table.copy(strings(options)))));
         }
-        ArrayNode tags = out.putArray("tags");
-        for (JsonNode tag : request.path("tags")) {
-            tags.add(rows(table.copy(Map.of("scan.tag-name", tag.asText()))));
+        ArrayNode betweens = out.putArray("betweens");
+        for (JsonNode one : request.path("betweens")) {
+            betweens.add(attempt(() -> between(table.copy(strings(one.get("options"))), one)));
+        }
+        ArrayNode branches = out.putArray("branches");
+        for (JsonNode name : request.path("branches")) {
+            branches.add(rows(table.switchToBranch(name.asText())));
         }
         ObjectNode changes = out.putObject("changes");
         columns(changes, table.rowType());
         changes(table, request.path("from").asLong(), latest == null ? 0 : latest, changes.putArray("rows"));
         return out;
+    }
+
+    /** A read that may be refused. */
+    private interface Attempt {
+        ObjectNode read() throws Exception;
+    }
+
+    private static ObjectNode attempt(Attempt attempt) {
+        try {
+            return attempt.read();
+        } catch (Exception e) {
+            return Worker.JSON.createObjectNode().put("error", String.valueOf(e));
+        }
+    }
+
+    /**
+     * The changes of a batch read with the options incremental-between: "rows", and "chosen", those with "value" in
+     * "column" by a predicate pushed down.
+     */
+    private static ObjectNode between(FileStoreTable table, JsonNode request) throws Exception {
+        ObjectNode out = Worker.JSON.createObjectNode();
+        RowType type = table.rowType();
+        columns(out, type);
+        between(table, table.newReadBuilder(), out.putArray("rows"));
+        if (request.hasNonNull("column")) {
+            int column = type.getFieldIndex(request.get("column").asText());
+            Object value = Cells.fromJson(request.get("value"), type.getTypeAt(column));
+            Predicate equal = new PredicateBuilder(type).equal(column, value);
+            between(table, table.newReadBuilder().withFilter(equal), out.putArray("chosen"));
+        }
+        return out;
+    }
+
+    private static void between(FileStoreTable table, ReadBuilder builder, ArrayNode rows) throws Exception {
+        TableRead read = builder.newRead().executeFilter().withIOManager(scratch);
+        for (Split split : builder.newScan().plan().splits()) {
+            changes(read, split, 0, table.rowType(), rows);
+        }
     }
 
     private static void columns(ObjectNode out, RowType type) {
@@ -345,18 +430,18 @@ final class Histories {
         Long next = null;
         while (next == null || next <= to) {
             for (Split split : scan.plan().splits()) {
-                changes(read, (DataSplit) split, table.rowType(), out);
+                changes(read, split, ((DataSplit) split).snapshotId(), table.rowType(), out);
             }
             next = scan.checkpoint();
         }
     }
 
-    private static void changes(TableRead read, DataSplit split, RowType type, ArrayNode out) throws Exception {
+    private static void changes(TableRead read, Split split, long snapshot, RowType type, ArrayNode out) throws Exception {
         try (RecordReader<InternalRow> reader = read.createReader(split);
                 RecordReaderIterator<InternalRow> it = new RecordReaderIterator<>(reader)) {
             while (it.hasNext()) {
                 InternalRow row = it.next();
-                ObjectNode change = out.addObject().put("snapshot", split.snapshotId());
+                ObjectNode change = out.addObject().put("snapshot", snapshot);
                 change.put("kind", row.getRowKind().shortString()).set("row", Cells.toJson(row, type));
             }
         }
