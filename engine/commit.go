@@ -122,6 +122,7 @@ func (t *Table) commit(ctx context.Context, p Progress, rule schemaRule) (*manif
 	info := CommitInfo{Snapshot: snap.ID, Kind: snap.CommitKind, Files: len(entries), Took: t.env.Now().Sub(start)}
 	for i := range entries {
 		info.Rows += entries[i].File.Rows
+		t.metrics.flushedBytes.Add(entries[i].File.Size)
 	}
 	t.published(generation)
 	t.metrics.commits.Add(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,94 +27,154 @@ func (c *changeOf) add(e *manifest.Entry) {
 
 func (c *changeOf) change() lsm.Change { return lsm.Change{Removed: c.removed, Added: c.added} }
 
-// enqueueLocked asks for a compaction of the bucket, if its shape calls for one; mu is held.
+// run is a compaction that runs.
+type run struct {
+	task  *task           // nil: in the foreground
+	files map[string]bool // its inputs
+}
+
+// enqueueLocked asks for a compaction of the bucket, if its shape calls for one; mu is held. It is called whenever the
+// bucket's files have changed, or something that kept a compaction from being asked for has ended.
 func (t *Table) enqueueLocked(b *bucket) {
 	f := t.form.Load()
-	if t.set.Compaction == 0 || f.opts.WriteOnly || b.busy || t.closed || t.poison != nil {
+	if t.compactor == nil || f.opts.WriteOnly || t.closed || t.poison != nil {
 		return
 	}
-	if _, ok := lsm.Pick(b.levels, f.policy); !ok {
+	t.askLocked(b, lsm.Shape)
+	for _, k := range b.tasks() {
+		t.compactor.update(k, b.levels.NumRuns())
+	}
+	t.crowdLocked(b)
+}
+
+// tasks are the bucket's compactions in the background.
+func (b *bucket) tasks() []*task {
+	var out []*task
+	if b.waiting != nil {
+		out = append(out, b.waiting)
+	}
+	for _, r := range b.running {
+		if r.task != nil {
+			out = append(out, r.task)
+		}
+	}
+	return out
+}
+
+// askLocked asks for a compaction for a reason, unless one waits already; mu is held.
+func (t *Table) askLocked(b *bucket, why lsm.Reason) {
+	if b.held || b.waiting != nil {
 		return
 	}
-	b.busy = true
-	t.queue = append(t.queue, b)
-	select {
-	case t.queued <- struct{}{}:
-	default: // every worker has a wake-up waiting
+	job, ok := t.jobLocked(b, why)
+	if !ok {
+		return
+	}
+	p := t.form.Load().policy
+	w := lsm.Work{Reason: why, Limit: t.set.Compaction, Runs: b.levels.NumRuns(), Stop: p.StopTrigger}
+	if p.Append != nil {
+		w.Stop = math.MaxInt
+	}
+	for i := range job.Files {
+		w.Bytes += job.Files[i].Size
+	}
+	b.waiting = &task{t: t, b: b, reason: why}
+	t.wg.Add(1) // Close has not begun, as the table is not closed
+	t.compactor.submit(b.waiting, w)
+}
+
+// jobLocked chooses the files of a compaction; mu is held. Beside one that runs, only new files of level 0 are taken.
+func (t *Table) jobLocked(b *bucket, why lsm.Reason) (lsm.Job, bool) {
+	p := t.form.Load().policy
+	switch {
+	case len(b.running) == 1:
+		return lsm.PickYoung(b.levels, p, func(name string) bool { return b.running[0].files[name] })
+	case len(b.running) > 1:
+		return lsm.Job{}, false
+	case why == lsm.Shape:
+		return lsm.Pick(b.levels, p)
+	}
+	return lsm.PickFull(b.levels, p)
+}
+
+// beginLocked notes that a compaction of the files runs; mu is held. The function it returns is called when it has ended.
+func (t *Table) beginLocked(b *bucket, k *task, job lsm.Job) (end func()) {
+	r := &run{task: k, files: make(map[string]bool, len(job.Files))}
+	for i := range job.Files {
+		r.files[job.Files[i].Name] = true
+	}
+	b.running = append(b.running, r)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		b.running = slices.DeleteFunc(b.running, func(o *run) bool { return o == r })
 	}
 }
 
-// compactionLoop is one background worker.
-func (t *Table) compactionLoop(ctx context.Context) {
-	for {
-		b := t.dequeue()
-		if b == nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.queued:
-			}
-			continue
-		}
-		err := t.compactOnce(ctx, b, lsm.Pick)
-		t.mu.Lock()
-		b.busy = false
-		if err == nil {
-			t.enqueueLocked(b)
-		}
+// runTask is the goroutine of a background compaction. It was counted in the wait group when it was asked for.
+func (t *Table) runTask(k *task) {
+	defer t.wg.Done()
+	ctx, b := t.ctx, k.b
+	t.mu.Lock()
+	b.waiting = nil
+	var job lsm.Job
+	ok := !b.held && !t.closed && t.poison == nil
+	if ok {
+		job, ok = t.jobLocked(b, k.reason)
+	}
+	if !ok { // the files have changed since it was asked for
 		t.mu.Unlock()
-		if err == nil {
-			continue
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		t.metrics.compactFailed.Add(1)
-		if !errors.Is(err, manifest.ErrConflict) {
-			t.env.Log.Warn("compaction failed, will try again", "bucket", t.store.URL(b.part.Dir), "error", err)
-			if t.set.Events.Background != nil {
-				t.set.Events.Background("compaction", err)
-			}
-		}
-		select { // the next commit to the bucket, or this pause, brings the next try
-		case <-ctx.Done():
-			return
-		case <-t.env.After(time.Second):
-		}
+		t.compactor.finish(k)
 		t.mu.Lock()
 		t.enqueueLocked(b)
 		t.mu.Unlock()
+		return
 	}
-}
-
-func (t *Table) dequeue() *bucket {
+	end := t.beginLocked(b, k, job)
+	t.askLocked(b, lsm.Shape) // what is new enough to go beside it
+	t.mu.Unlock()
+	err := t.compactFiles(ctx, b, job, func(ctx context.Context, bytes int64) error { return t.compactor.pace(ctx, k, bytes) })
+	end()
+	t.compactor.finish(k)
+	t.mu.Lock()
+	b.failed = err != nil
+	if err == nil {
+		t.enqueueLocked(b)
+	}
+	t.mu.Unlock()
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	t.metrics.compactFailed.Add(1)
+	if !errors.Is(err, manifest.ErrConflict) {
+		t.env.Log.Warn("compaction failed, will try again", "bucket", t.store.URL(b.part.Dir), "error", err)
+		if t.set.Events.Background != nil {
+			t.set.Events.Background("compaction", err)
+		}
+	}
+	select { // the next commit to the bucket, or this pause, brings the next try
+	case <-ctx.Done():
+		return
+	case <-t.env.After(time.Second):
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.queue) == 0 || t.poison != nil {
-		return nil
-	}
-	b := t.queue[0]
-	t.queue = t.queue[1:]
-	return b
+	t.enqueueLocked(b)
 }
 
 type picker func(*lsm.Levels, lsm.Policy) (lsm.Job, bool)
 
-// compactOnce runs one compaction of the bucket: the data part without a lock, then its publication. The caller has
-// set b.busy, so nobody else removes files of this bucket in this process.
-func (t *Table) compactOnce(ctx context.Context, b *bucket, pick picker) error {
+// compactFiles does a compaction: the data part without a lock, then its publication. The caller has begun it, so that
+// nobody else in this process removes its files.
+func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace func(context.Context, int64) error) error {
 	start := t.env.Now()
-	t.mu.Lock()
-	job, ok := pick(b.levels, t.form.Load().policy)
-	t.mu.Unlock()
-	if !ok {
-		return nil
-	}
 	f, err := t.formFor(ctx, job.Files)
 	if err != nil {
 		return err
 	}
-	change, err := f.files.Compact(ctx, b.part, job)
+	files := f.files
+	files.Pace = pace
+	change, err := files.Compact(ctx, b.part, job)
 	if errors.Is(err, storage.ErrNotFound) {
 		return t.inputGone(ctx, b, job, err)
 	}
@@ -292,14 +353,19 @@ func (t *Table) compactBucket(ctx context.Context, b *bucket, pick picker) error
 			return err
 		}
 		t.mu.Lock()
-		_, more := pick(b.levels, t.form.Load().policy)
+		job, more := pick(b.levels, t.form.Load().policy)
+		end := func() {}
+		if more {
+			end = t.beginLocked(b, nil, job)
+		}
 		t.mu.Unlock()
 		var err error
 		if more {
-			err = t.compactOnce(ctx, b, pick)
+			err = t.compactFiles(ctx, b, job, nil)
 		}
+		end()
 		t.mu.Lock()
-		b.busy = false
+		b.held = false
 		t.enqueueLocked(b) // what commits asked for in the meantime
 		t.mu.Unlock()
 		if errors.Is(err, manifest.ErrConflict) && conflicts < 10 {
@@ -325,8 +391,8 @@ func (t *Table) acquire(ctx context.Context, b *bucket) error {
 			t.mu.Unlock()
 			return err
 		}
-		if !b.busy {
-			b.busy = true
+		if !b.held && len(b.running) == 0 {
+			b.held = true
 			t.mu.Unlock()
 			return nil
 		}

@@ -150,7 +150,7 @@ func TestCommitPublishesOnlyItsGeneration(t *testing.T) {
 
 func TestCompactionNeverBlocksACommit(t *testing.T) {
 	inner := storage.NewMem()
-	s := keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2"})
+	s := keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "100"})
 	mustCreate(t, inner, s)
 	release := make(chan struct{})
 	started := make(chan struct{}, 1)

@@ -54,8 +54,11 @@ type Settings struct {
 	BufferBytes int64
 	// Parallel is the number of goroutines that sort and encode at once in a flush. Default 2.
 	Parallel int
-	// Compaction is the number of background compaction workers; 0 none: somebody else compacts the table.
+	// Compaction is how many compactions of the table may run at once in the background, not counting those that writers
+	// wait for; 0: somebody else compacts the table.
 	Compaction int
+	// Compactor runs them, together with those of other tables. Nil: the table has one of its own, with Compaction workers.
+	Compactor *Compactor
 	// ExpireEvery is the time between two expiries of old snapshots; 0: never by this process.
 	ExpireEvery time.Duration
 	// FollowEvery is the time between two looks for snapshots of other writers while this process commits nothing; what

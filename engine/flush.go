@@ -19,10 +19,17 @@ func (t *Table) flushActive(ctx context.Context) error { return t.flushThen(ctx,
 func (t *Table) flushThen(ctx context.Context, then func() error) error {
 	select {
 	case t.slots <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.ctx.Done():
-		return t.usable()
+	default:
+		if t.compactor != nil {
+			t.compactor.Borrow(tick) // rows come faster than they are flushed
+		}
+		select {
+		case t.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.ctx.Done():
+			return t.usable()
+		}
 	}
 	t.mu.Lock()
 	if err := t.usableLocked(); err != nil {

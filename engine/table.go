@@ -49,13 +49,17 @@ type Table struct {
 	poison      error
 	doubtful    bool // a snapshot may have been published, or may yet appear, without our knowledge
 	closed      bool
-	queue       []*bucket     // buckets to compact, each at most once
+	crowded     map[*bucket]struct{} // with more sorted runs than their writers may leave behind
+	room        chan struct{}        // closed when writers that wait may go on; nil: none waits
+	stallBegan  time.Time
 	generation  int64         // grows with each Commit: rows of later generations are not its own
 	inflight    map[int64]int // flushes that run, by the generation of their rows
 	settled     *sync.Cond    // on mu: a flush has ended
 
-	slots  chan struct{} // one for each flush that may be in flight
-	queued chan struct{} // wakes a compaction worker
+	slots chan struct{} // one for each flush that may be in flight
+	// compactor runs the background compactions; nil: none are to be done. private: it is this table's alone.
+	compactor *Compactor
+	private   bool
 	// assigner chooses buckets; nil unless the table has dynamic ones.
 	assigner *assigner
 	watch    watchers
@@ -90,7 +94,11 @@ type bucket struct {
 	sel     []int32     // rows of the active buffer that belong here; unused when the buffer has one bucket
 	ready   []readyFile // flushed, not yet published
 	touched bool        // the active buffer has rows for it
-	busy    bool        // a compaction runs or is queued
+	written int64       // generation of the last rows that were flushed
+	waiting *task       // a compaction that waits
+	running []*run      // compactions that run: two at most, of files that have nothing to do with each other
+	held    bool        // by a compaction in the foreground
+	failed  bool        // the last compaction failed, and will be tried again
 }
 
 // Create makes the table's folder with its first schema. It fails with manifest.ErrTableExists if there is one.
@@ -113,7 +121,7 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	t := &Table{
 		store: store, meta: meta, set: set, env: env,
 		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{}, unpublished: map[*bucket]struct{}{},
-		inflight: map[int64]int{}, slots: make(chan struct{}, 2), queued: make(chan struct{}, max(1, set.Compaction)),
+		inflight: map[int64]int{}, slots: make(chan struct{}, 2), crowded: map[*bucket]struct{}{},
 	}
 	t.settled = sync.NewCond(&t.mu)
 	f, err := t.newForm(s)
@@ -275,6 +283,7 @@ func (t *Table) failLocked(err error) {
 	}
 	if t.poison == nil {
 		t.poison = err
+		t.roomLocked()
 		t.env.Log.Error("table handle poisoned", "table", t.store.URL(""), "error", err)
 	}
 }
@@ -288,9 +297,16 @@ func (t *Table) Close(ctx context.Context) error {
 		return nil
 	}
 	t.closed = true
+	t.roomLocked()
 	t.mu.Unlock()
+	if t.compactor != nil {
+		t.compactor.forget(t)
+	}
 	t.cancel()
 	t.wg.Wait()
+	if t.private {
+		t.compactor.Close()
+	}
 	t.commitMu.Lock() // what a running Commit is about to publish must not be dropped
 	defer t.commitMu.Unlock()
 	defer t.watch.close()
@@ -332,8 +348,11 @@ func (t *Table) dropUnpublished(ctx context.Context) {
 
 // start runs the background goroutines; each ends when t.ctx does.
 func (t *Table) start() {
-	for range t.set.Compaction {
-		t.goFunc(t.compactionLoop)
+	if t.set.Compaction > 0 {
+		if t.compactor = t.set.Compactor; t.compactor == nil {
+			t.compactor, t.private = NewCompactor(CompactorSettings{Workers: t.set.Compaction}, t.env), true
+		}
+		t.compactor.add(t)
 	}
 	t.mu.Lock()
 	for _, b := range t.buckets {
@@ -421,14 +440,41 @@ type Metrics struct {
 	Snapshot                            int64 // newest known
 	BufferedRows, BufferedBytes         int64
 	Files, Bytes                        []int64 // per level
+	Levels                              int     // the table has
 	CompactionQueue                     int
 	LastCommit                          time.Duration
+	FlushedBytes                        int64         // of the files that rows came to the table in
+	CompactionDebt                      int64         // bytes that compactions have still to read, as far as it is known by now
+	Runs                                int           // most sorted runs of a bucket
+	Stalled                             bool          // writers wait for compaction
+	StallTime                           time.Duration // they have waited so far
+}
+
+// WriteAmplification is how many bytes were written for each byte that was flushed; 0 before anything was.
+func (m Metrics) WriteAmplification() float64 {
+	if m.FlushedBytes == 0 {
+		return 0
+	}
+	return float64(m.FlushedBytes+m.CompactBytesOut) / float64(m.FlushedBytes)
+}
+
+// SpaceAmplification is how many bytes the files have for each byte of the highest level: about how much of them is
+// outdated, or not there yet. It is 0 while that level is empty. Tables without primary key have no levels.
+func (m Metrics) SpaceAmplification() float64 {
+	if len(m.Bytes) < m.Levels || m.Levels < 1 || m.Bytes[m.Levels-1] == 0 {
+		return 0
+	}
+	sum := int64(0)
+	for _, n := range m.Bytes {
+		sum += n
+	}
+	return float64(sum) / float64(m.Bytes[m.Levels-1])
 }
 
 type metrics struct {
 	rowsWritten, rowsCommitted, commits, compactions, compactFailed atomic.Int64
 	compactRowsIn, compactBytesIn, compactBytesOut, conflicts       atomic.Int64
-	races, lastCommit, snapshot                                     atomic.Int64
+	races, lastCommit, snapshot, flushedBytes, stalled              atomic.Int64
 }
 
 // Metrics returns a snapshot of the table's figures.
@@ -438,12 +484,20 @@ func (t *Table) Metrics() Metrics {
 		RowsWritten: m.rowsWritten.Load(), RowsCommitted: m.rowsCommitted.Load(), Commits: m.commits.Load(),
 		Compactions: m.compactions.Load(), CompactFailed: m.compactFailed.Load(), CompactRowsIn: m.compactRowsIn.Load(),
 		CompactBytesIn: m.compactBytesIn.Load(), CompactBytesOut: m.compactBytesOut.Load(), Conflicts: m.conflicts.Load(), Races: m.races.Load(),
-		LastCommit: time.Duration(m.lastCommit.Load()), Snapshot: m.snapshot.Load(),
+		LastCommit: time.Duration(m.lastCommit.Load()), Snapshot: m.snapshot.Load(), FlushedBytes: m.flushedBytes.Load(), Levels: 1,
+	}
+	if t.compactor != nil {
+		out.CompactionQueue, out.CompactionDebt = t.compactor.load(t)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out.BufferedRows, out.BufferedBytes, out.CompactionQueue = int64(t.active.rows), t.active.bytes, len(t.queue)
+	if f := t.form.Load(); f.keys != nil {
+		out.Levels = f.policy.NumLevels
+	}
+	out.BufferedRows, out.BufferedBytes = int64(t.active.rows), t.active.bytes
+	out.Stalled, out.StallTime = t.room != nil, t.stallTimeLocked()
 	for _, b := range t.buckets {
+		out.Runs = max(out.Runs, b.levels.NumRuns())
 		for _, f := range b.levels.Files() {
 			for len(out.Files) <= f.Level {
 				out.Files, out.Bytes = append(out.Files, 0), append(out.Bytes, 0)
@@ -467,5 +521,7 @@ func (m Metrics) Plus(o Metrics) Metrics {
 	o.CompactBytesOut += m.CompactBytesOut
 	o.Conflicts += m.Conflicts
 	o.Races += m.Races
+	o.FlushedBytes += m.FlushedBytes
+	o.StallTime += m.StallTime
 	return o
 }

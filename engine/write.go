@@ -30,7 +30,7 @@ const (
 )
 
 // Write adds a batch. Its columns must be those of Schema, in that order. The batch is kept: its buffers must not
-// change afterwards. Write blocks while two full buffers are being flushed already.
+// change afterwards. Write blocks while two full buffers are being flushed already, and while the table is Stalled.
 //
 // A batch that breaks a rule of the table is refused whole (ErrRows).
 func (t *Table) Write(ctx context.Context, b schema.Batch) error {
@@ -49,6 +49,9 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 		return t.usable()
 	}
 	size := batchBytes(b)
+	if err := t.waitForRoom(ctx); err != nil {
+		return err
+	}
 	if err := t.admit(ctx, f, b, size); err != nil {
 		return err
 	}
@@ -338,6 +341,7 @@ func (t *Table) freezeLocked() *frozen {
 		}
 		f.shares = append(f.shares, share{bucket: b, sel: b.sel, firstSeq: b.nextSeq})
 		b.nextSeq += n
+		b.written = t.generation
 		b.sel, b.touched = nil, false
 	}
 	t.active = &buffer{}

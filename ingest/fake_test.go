@@ -36,6 +36,7 @@ type fakeTable struct {
 	wait chan struct{}
 
 	mu       sync.Mutex
+	room     chan struct{} // set: the table is stalled
 	buffered [][]any
 	rows     [][]any // kind and cells
 	progress Progress
@@ -106,6 +107,12 @@ func (f *fakeTable) Commit(ctx context.Context, p Progress) (*manifest.Snapshot,
 // CommitCurrent is Commit: the schema never changes.
 func (f *fakeTable) CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
 	return f.Commit(ctx, p)
+}
+
+func (f *fakeTable) Stalled() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.room
 }
 
 func (f *fakeTable) Discard(context.Context) error { return nil }

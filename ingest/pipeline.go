@@ -22,6 +22,8 @@ type Table interface {
 	CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error)
 	Discard(ctx context.Context) error
 	LastProgress(ctx context.Context) (Progress, bool, error)
+	// Stalled is nil when Write takes rows at once, else a channel that is closed when it is worth to ask again.
+	Stalled() <-chan struct{}
 	// NewSchema gives a newer schema than Schema that a commit came across, nil if there is none; LookForSchema looks on
 	// the storage. Follow goes on with it: later batches have its columns.
 	NewSchema() *schema.Schema
@@ -119,6 +121,9 @@ type committer struct {
 	// the time does not keep them from being published.
 	eager bool
 
+	stop       <-chan struct{}  // the pipeline is told to end
+	tick, idle <-chan time.Time // a commit is due then; nil: nothing waits for it
+
 	tally   Committed // since the last commit
 	total   Committed // of the run
 	pending bool
@@ -133,31 +138,64 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 	if err := c.commit(ctx); err != nil {
 		return err
 	}
-	var tick, idle <-chan time.Time
 	for {
 		select {
 		case u, ok := <-units:
 			if !ok {
 				return c.commit(ctx)
 			}
+			if stopped, err := c.room(ctx); err != nil {
+				return err
+			} else if stopped {
+				return c.commit(ctx)
+			}
 			if err := c.take(ctx, u); err != nil {
 				return err
 			}
-			if u.tally.Records == 0 && idle == nil {
-				idle = c.env.After(idleInterval)
+			if u.tally.Records == 0 && c.idle == nil {
+				c.idle = c.env.After(idleInterval)
 			}
-			if u.tally.Records > 0 && tick == nil {
-				tick = c.env.After(c.limits.CommitInterval)
+			if u.tally.Records > 0 && c.tick == nil {
+				c.tick = c.env.After(c.limits.CommitInterval)
 			}
 			if !c.eager && !u.urgent && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
 				continue
 			}
-		case <-tick:
-		case <-idle:
+		case <-c.tick:
+		case <-c.idle:
 		}
-		tick, idle = nil, nil
-		if err := c.commit(ctx); err != nil {
+		if err := c.commitDue(ctx); err != nil {
 			return err
+		}
+	}
+}
+
+// commitDue commits because the time has come, and begins to count anew.
+func (c *committer) commitDue(ctx context.Context) error {
+	c.tick, c.idle = nil, nil
+	return c.commit(ctx)
+}
+
+// room waits while the table is stalled; what is written already is committed in its time meanwhile. A pipeline that is
+// told to stop does not wait: what was not written is read by the next run.
+func (c *committer) room(ctx context.Context) (stopped bool, err error) {
+	for {
+		room := c.table.Stalled()
+		if room == nil {
+			return false, nil
+		}
+		select {
+		case <-room:
+			continue
+		case <-c.stop:
+			return true, nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-c.tick:
+		case <-c.idle:
+		}
+		if err := c.commitDue(ctx); err != nil {
+			return false, err
 		}
 	}
 }
@@ -292,6 +330,7 @@ func pump(ctx context.Context, src source, c *committer) error {
 	work, release := graceful(ctx, c.limits.StopTimeout, c.env)
 	defer release()
 
+	c.stop = ctx.Done()
 	var srcErr error
 	go func() {
 		defer close(units)

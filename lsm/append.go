@@ -124,6 +124,7 @@ func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, e
 	o := &outputs{files: f, part: part, src: manifest.FromCompact} // it never rolls: the picker took what fits
 	rows := int64(0)
 	run := f.OpenRun(ctx, part, files, f.Schema, allColumns(f.Schema))
+	pace := f.pacer(job)
 	err := func() error {
 		for {
 			r, err := run.Next(ctx)
@@ -135,6 +136,9 @@ func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, e
 			}
 			rows += int64(r.N)
 			if err := o.write(ctx, r); err != nil {
+				return err
+			}
+			if err := pace(ctx, r.N); err != nil {
 				return err
 			}
 		}

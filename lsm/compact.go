@@ -36,7 +36,7 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 		return Change{}, fmt.Errorf("compact: %w", err)
 	}
 	c := &compaction{
-		files: f, part: part, job: job, rule: rule,
+		files: f, part: part, job: job, rule: rule, pace: f.pacer(job),
 		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
 	}
 	if c.expired, err = f.expiredFiles(ctx, job.Files); err != nil {
@@ -57,7 +57,22 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	return c.change, nil
 }
 
+// pacer turns rows of a job into the bytes that Pace is told of.
+func (f Files) pacer(job Job) func(ctx context.Context, rows int) error {
+	if f.Pace == nil {
+		return func(context.Context, int) error { return nil }
+	}
+	size, rows := int64(0), int64(0)
+	for i := range job.Files {
+		size += job.Files[i].Size
+		rows += job.Files[i].Rows
+	}
+	perRow := float64(size) / float64(max(rows, 1))
+	return func(ctx context.Context, n int) error { return f.Pace(ctx, int64(float64(n)*perRow)) }
+}
+
 type compaction struct {
+	pace    func(ctx context.Context, rows int) error
 	files   Files
 	part    Part
 	job     Job
@@ -154,6 +169,9 @@ func (c *compaction) pump(ctx context.Context, m *Merger) error {
 			if err := c.out.write(ctx, rows); err != nil {
 				return err
 			}
+			if err := c.pace(ctx, rows.N); err != nil {
+				return err
+			}
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
@@ -172,6 +190,9 @@ func (c *compaction) pump(ctx context.Context, m *Merger) error {
 			case ch <- rows:
 			case <-gctx.Done():
 				return gctx.Err()
+			}
+			if err := c.pace(gctx, rows.N); err != nil {
+				return err
 			}
 		}
 	})

@@ -30,6 +30,9 @@ type Files struct {
 	OpenSchema func(ctx context.Context, id int64) (*schema.Schema, error)
 	// WindowBytes is about how much decoded data a sorted run holds in memory while it is read; 0: DefaultWindowBytes.
 	WindowBytes int64
+	// Pace, if set, is called by Compact for each batch of rows, with about the bytes of the files that were read for it.
+	// It may wait: the compaction then holds its memory and nothing else. An error ends the compaction.
+	Pace func(ctx context.Context, bytes int64) error
 }
 
 // Part is where the files of one bucket belong.

@@ -53,6 +53,7 @@ func (f Files) copyTracked(ctx context.Context, o *outputs, part Part, file *man
 	}
 	run := &fileRun{files: r, part: part, todo: []manifest.DataFile{*file}, spec: datafile.ReadSpec{Schema: r.Schema, Cols: allColumns(r.Schema)}}
 	seq, ids, done := len(r.Schema.Fields)-1, len(r.Schema.Fields)-2, int64(0)
+	pace := f.pacer(Job{Files: []manifest.DataFile{*file}})
 	err := func() error {
 		for {
 			rows, err := run.Next(ctx)
@@ -72,6 +73,9 @@ func (f Files) copyTracked(ctx context.Context, o *outputs, part Part, file *man
 			rows.Cols[seq] = fillNulls(rows.Cols[seq], file.MaxSeq, 0)
 			done += int64(rows.N)
 			if err := o.write(ctx, rows); err != nil {
+				return err
+			}
+			if err := pace(ctx, rows.N); err != nil {
 				return err
 			}
 		}

@@ -11,11 +11,18 @@ import (
 
 // Config is the whole file.
 type Config struct {
-	Warehouse string     `yaml:"warehouse" doc:"Folder or bucket that holds the tables: file:///path or s3://bucket/prefix." required:"true"`
-	S3        S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
-	Listen    string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
-	Log       Log        `yaml:"log" doc:"Logging to standard error."`
-	Pipelines []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
+	Warehouse  string     `yaml:"warehouse" doc:"Folder or bucket that holds the tables: file:///path or s3://bucket/prefix." required:"true"`
+	S3         S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
+	Listen     string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
+	Log        Log        `yaml:"log" doc:"Logging to standard error."`
+	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
+	Pipelines  []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
+}
+
+// Budget bounds the compactions of the whole process.
+type Budget struct {
+	Workers int  `yaml:"workers" doc:"Compactions of the whole process that make progress at the same time." default:"2"`
+	Rate    Size `yaml:"rate" doc:"Bytes a second that compactions read, but for those that writers wait for; 0 for no bound." default:"0"`
 }
 
 // S3 holds access to an S3 service.
@@ -81,7 +88,7 @@ type Create struct {
 
 // Workers configures background compaction.
 type Workers struct {
-	Workers int `yaml:"workers" doc:"Compactions that may run at once; 0 for none." default:"1"`
+	Workers int `yaml:"workers" doc:"Compactions of the table that may run at once, within the budget of the process; 0 for none." default:"1"`
 }
 
 // Export configures the Iceberg publication.

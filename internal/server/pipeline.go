@@ -39,6 +39,8 @@ type pipeline struct {
 	store storage.Store // the table's folder
 	env   engine.Env
 	log   *slog.Logger
+	// compactor is that of the process; set before the pipeline runs.
+	compactor *engine.Compactor
 
 	mu        sync.Mutex // guards what follows
 	reset     bool       // the source may be another one; until the first start
@@ -137,7 +139,7 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 		return err
 	}
 	tab, err := engine.Open(ctx, p.store, engine.Settings{
-		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers,
+		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor,
 		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
 		Events: engine.Events{
 			Compacted: func(c engine.CompactInfo) {
@@ -288,7 +290,16 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	return err
 }
 
+// behind reports that more records wait in the log than were read since the last commit: the stream does not keep up.
+func behind(c ingest.Committed) bool { return c.Lag > max(c.Records, minLag) }
+
+// minLag is how many records may always wait: they are read in a moment.
+const minLag = 10_000
+
 func (p *pipeline) committed(c ingest.Committed) {
+	if behind(c) {
+		p.compactor.Borrow(2 * time.Duration(p.cfg.CommitInterval))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.retrying = nil

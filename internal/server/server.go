@@ -86,9 +86,12 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 		return err
 	}
 	defer stopHTTP()
+	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate)}, s.env)
+	defer compactor.Close()
 	errs := make([]error, len(s.pipelines))
 	var wg sync.WaitGroup
 	for i, p := range s.pipelines {
+		p.compactor = compactor
 		wg.Go(func() {
 			if err := p.run(ctx); err != nil {
 				errs[i] = fmt.Errorf("pipeline %s: %w", p.cfg.Name, err)

@@ -70,7 +70,8 @@ func checkHTTP(t *testing.T, r *running) {
 		t.Errorf("/status: %v", st)
 	}
 	p := st["pipelines"].([]any)[0].(map[string]any)
-	if p["name"] != "keyed" || p["state"] != "running" || p["rows"] != 80.0 || p["rejected"] != 1.0 || p["lag"] != 0.0 {
+	if p["name"] != "keyed" || p["state"] != "running" || p["rows"] != 80.0 || p["rejected"] != 1.0 || p["lag"] != 0.0 ||
+		p["writeAmplification"].(float64) <= 1 || p["spaceAmplification"].(float64) < 1 || p["sortedRuns"].(float64) < 1 || p["stallSeconds"] != 0.0 || p["stalled"] != false {
 		t.Errorf("/status: %v", p)
 	}
 	code, page := r.get("/")
@@ -84,6 +85,8 @@ func checkHTTP(t *testing.T, r *running) {
 		`calve_up{pipeline="keyed",table="shop.keyed"} 1`, `calve_rows_total{pipeline="plain",table="shop.plain"} 80`,
 		`calve_rejected_total{pipeline="plain",table="shop.plain"} 1`, `calve_lag_records{pipeline="keyed",table="shop.keyed"} 0`,
 		`calve_iceberg_rows{pipeline="plain",table="shop.plain"} 80`, `calve_files{level="2",pipeline="keyed",table="shop.keyed"}`,
+		`calve_compaction_debt_bytes{pipeline="keyed",table="shop.keyed"} 0`, `calve_stall_seconds_total{pipeline="keyed",table="shop.keyed"} 0`,
+		`calve_write_amplification{pipeline="plain",table="shop.plain"} 1`, `calve_sorted_runs{pipeline="keyed",table="shop.keyed"}`,
 		`calve_epoch{pipeline="keyed",table="shop.keyed"} 1`, "go_goroutines",
 	} {
 		if !strings.Contains(metrics, want) {

@@ -44,11 +44,19 @@ type PipelineStatus struct {
 	CompactionFailed int64     `json:"compactionsFailed"`
 	Conflicts        int64     `json:"conflicts"`
 	CommitRaces      int64     `json:"commitRaces"`
-	IcebergSnapshot  int64     `json:"icebergSnapshot"`
-	IcebergRows      int64     `json:"icebergRows"`
-	IcebergFiles     int       `json:"icebergFiles"`
-	ExportError      string    `json:"exportError,omitempty"`
-	metrics          engine.Metrics
+	CompactionDebt   int64     `json:"compactionDebtBytes"` // what compactions that are asked for, or run, read
+	SortedRuns       int       `json:"sortedRuns"`          // most of a bucket
+	Stalled          bool      `json:"stalled"`             // writing waits for compaction
+	StallSeconds     float64   `json:"stallSeconds"`        // it has waited so far
+	// WriteAmplification is bytes written for each byte flushed; SpaceAmplification all bytes for each of the highest
+	// level. 0: not known yet.
+	WriteAmplification float64 `json:"writeAmplification"`
+	SpaceAmplification float64 `json:"spaceAmplification"`
+	IcebergSnapshot    int64   `json:"icebergSnapshot"`
+	IcebergRows        int64   `json:"icebergRows"`
+	IcebergFiles       int     `json:"icebergFiles"`
+	ExportError        string  `json:"exportError,omitempty"`
+	metrics            engine.Metrics
 }
 
 func (p *pipeline) status() PipelineStatus {
@@ -78,6 +86,9 @@ func (p *pipeline) status() PipelineStatus {
 	}
 	st.Compactions, st.CompactionFailed = st.metrics.Compactions, st.metrics.CompactFailed
 	st.Conflicts, st.CommitRaces = st.metrics.Conflicts, st.metrics.Races
+	st.CompactionDebt, st.SortedRuns, st.Stalled = st.metrics.CompactionDebt, st.metrics.Runs, st.metrics.Stalled
+	st.StallSeconds = st.metrics.StallTime.Seconds()
+	st.WriteAmplification, st.SpaceAmplification = st.metrics.WriteAmplification(), st.metrics.SpaceAmplification()
 	return st
 }
 
@@ -125,7 +136,17 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 
 // pageTemplate shows the same figures to people. It needs no script and nothing from elsewhere.
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"num": func(n any) string { return thousands(fmt.Sprint(n)) },
+	"num":  func(n any) string { return thousands(fmt.Sprint(n)) },
+	"size": func(n int64) string { return thousands(fmt.Sprint((n+1<<20-1)>>20)) + " MiB" },
+	"seconds": func(s float64) string {
+		return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond).String()
+	},
+	"factor": func(f float64) string {
+		if f == 0 {
+			return "–"
+		}
+		return fmt.Sprintf("%.1f", f)
+	},
 	"ago": func(at time.Time, now time.Time) string {
 		if at.IsZero() {
 			return "–"
@@ -141,8 +162,8 @@ th{background:#e8f0f7;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2
 b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.failed b{color:#c00}
 </style></head><body>
 <h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status as JSON</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
-{{if .Pipelines}}<table><tr><th>pipeline<br>table</th><th>state</th><th>rows</th><th>refused</th><th>lag<br>records</th><th>snapshot</th><th>last<br>commit</th><th>files on<br>levels 0 / 1 / 2</th><th>compactions</th><th>Iceberg<br>snapshot</th><th>Iceberg<br>rows</th></tr>
-{{$now := .Now}}{{range .Pipelines}}<tr><td>{{.Name}}<br><small>{{.Table}}</small></td><td class="{{.State}}"><b>{{.State}}</b>{{if .Restarts}} <small>restarted {{num .Restarts}}×</small>{{end}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{num .Rows}}</td><td>{{num .Rejected}}</td><td>{{if lt .Lag 0}}?{{else}}{{num .Lag}}{{end}}</td><td>{{num .Snapshot}}</td><td>{{ago .LastCommit $now}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{num $n}}{{else}}–{{end}}</td><td>{{num .Compactions}}</td><td>{{num .IcebergSnapshot}}</td><td>{{num .IcebergRows}}</td></tr>
+{{if .Pipelines}}<table><tr><th>pipeline<br>table</th><th>state</th><th>rows</th><th>refused</th><th>lag<br>records</th><th>snapshot</th><th>last<br>commit</th><th>files on<br>levels 0 / 1 / 2</th><th>compactions</th><th>to<br>compact</th><th>waited for<br>compaction</th><th>amplification<br>write / space</th><th>Iceberg<br>snapshot</th><th>Iceberg<br>rows</th></tr>
+{{$now := .Now}}{{range .Pipelines}}<tr><td>{{.Name}}<br><small>{{.Table}}</small></td><td class="{{.State}}"><b>{{.State}}</b>{{if .Restarts}} <small>restarted {{num .Restarts}}×</small>{{end}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{num .Rows}}</td><td>{{num .Rejected}}</td><td>{{if lt .Lag 0}}?{{else}}{{num .Lag}}{{end}}</td><td>{{num .Snapshot}}</td><td>{{ago .LastCommit $now}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{num $n}}{{else}}–{{end}}</td><td>{{num .Compactions}}</td><td>{{size .CompactionDebt}}</td><td>{{if .Stalled}}<b>waits</b>, {{end}}{{seconds .StallSeconds}}</td><td>{{factor .WriteAmplification}} / {{factor .SpaceAmplification}}</td><td>{{num .IcebergSnapshot}}</td><td>{{num .IcebergRows}}</td></tr>
 {{end}}</table>
 <p><small>Refused records are kept in TABLE/calve/dead-letter. Iceberg shows the compacted rows; everything is in the Paimon table.</small></p>
 {{else}}<p>There are no pipelines: the Iceberg catalog serves the tables of the warehouse.</p>{{end}}</body></html>
