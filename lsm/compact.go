@@ -15,7 +15,8 @@ import (
 // Compact does a job (`mergetree.compact.MergeTreeCompactTask`, §11.3). The files are cut in sections of overlapping key
 // ranges. A section of one run holds files that overlap nothing: those of 70 % of the target size or more move to
 // the output level by metadata alone, smaller ones are rewritten together with their neighbours, or move if there are
-// none. Everything else is merged into new files that end at the target size.
+// none. Everything else is merged into new files that end at the target size; stretches of a file that overlap nothing are
+// copied into them without being decoded (stretch).
 //
 // A file with deletes, or with an unknown number of them, is rewritten rather than moved to the highest level, so that
 // no delete stays there.
@@ -142,13 +143,42 @@ func (c *compaction) flushGroup(ctx context.Context) error {
 	return c.out.end(ctx)
 }
 
-// rewrite merges one section into the output.
+// rewrite brings one section into the output.
 func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
+	parts, err := c.stretches(ctx, section)
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.file != nil {
+			ok, err := c.copyRows(ctx, p)
+			if err != nil {
+				return err
+			}
+			if ok {
+				continue
+			}
+			p.merge = [][]fileRows{{{file: *p.file, ranges: []datafile.RowRange{p.rows}}}}
+		}
+		if err := c.merge(ctx, p.merge); err != nil {
+			return err
+		}
+	}
+	for _, r := range section {
+		c.change.Removed = append(c.change.Removed, r.Files...)
+	}
+	return nil
+}
+
+// merge merges rows of several runs into the output.
+func (c *compaction) merge(ctx context.Context, parts [][]fileRows) error {
 	s := c.files.Schema
 	var runs []Run
-	for _, r := range section {
-		runs = append(runs, c.files.unexpired(c.files.OpenRun(ctx, c.part, r.Files, s, allColumns(s))))
-		c.change.Removed = append(c.change.Removed, r.Files...)
+	for _, p := range parts {
+		if len(p) > 0 {
+			runs = append(runs, c.files.unexpired(c.files.openRows(c.part, p, s, allColumns(s))))
+		}
 	}
 	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, mem: c.mem, store: true}, runs)
 	err := c.pump(ctx, m)

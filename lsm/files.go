@@ -33,6 +33,11 @@ type Files struct {
 	// Pace, if set, is called by Compact for each batch of rows, with about the bytes of the files that were read for it.
 	// It may wait: the compaction then holds its memory and nothing else. An error ends the compaction.
 	Pace func(ctx context.Context, bytes int64) error
+
+	// For tests: nothing is copied without being decoded; and another least size of what is, and of what can be.
+	noCopy    bool
+	leastCopy int64
+	cutRows   int
 }
 
 // Part is where the files of one bucket belong.
@@ -83,6 +88,42 @@ func (o *outputs) write(ctx context.Context, rows datafile.Rows) error {
 		return o.end(ctx)
 	}
 	return nil
+}
+
+// copy adds rows of another file as they are.
+func (o *outputs) copy(ctx context.Context, from *datafile.Outline, p datafile.Piece) error {
+	if o.w == nil {
+		if err := o.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if err := o.w.Copy(from, p); err != nil {
+		return o.wrap("write", err)
+	}
+	if o.roll > 0 && o.w.Size() >= o.roll {
+		return o.end(ctx)
+	}
+	return nil
+}
+
+// fitting is where the rows of a file, copied from a row on, fill the file being written.
+func (o *outputs) fitting(from *datafile.Outline, rows datafile.RowRange) int64 {
+	if o.roll == 0 {
+		return rows.To
+	}
+	room := o.roll
+	if o.w != nil {
+		room -= o.w.Size()
+	}
+	for _, u := range from.Units {
+		if u.From < rows.From {
+			continue
+		}
+		if room -= u.Bytes; room <= 0 || u.To >= rows.To {
+			return min(u.To, rows.To)
+		}
+	}
+	return rows.To
 }
 
 func (o *outputs) wrap(what string, err error) error {
@@ -157,7 +198,7 @@ func (f Files) writerConfig(level int) datafile.WriterConfig {
 	o := f.Options
 	return datafile.WriterConfig{
 		Schema: f.Schema, Keyed: f.Schema.Keyed(), Thin: o.ThinMode,
-		Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: f.Parallel,
+		Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: f.Parallel, CutRows: f.cutRows,
 		Stats: func(column string) schema.StatsMode { return o.Stats(column, level) },
 	}
 }

@@ -16,7 +16,13 @@ func (k *Keys) FromSerialized(b []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("key of a data file: %w", err)
 	}
+	return k.fromCells(vals)
+}
+
+// fromCells gives the normalized bytes of a key in the form of schema.Cell.
+func (k *Keys) fromCells(vals []any) (string, error) {
 	var dst []byte
+	var err error
 	for i, v := range vals {
 		if dst, err = k.cols[i].append(dst, v); err != nil {
 			return "", err

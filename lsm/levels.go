@@ -30,7 +30,10 @@ func (r SortedRun) Size() int64 {
 
 // Change is what a flush or a compaction did to a bucket. A file that moves to another level is in both lists, with
 // its old and its new level.
-type Change struct{ Removed, Added []manifest.DataFile }
+type Change struct {
+	Removed, Added []manifest.DataFile
+	Copied         int64 // rows of new files that were copied without being decoded
+}
 
 // Levels are the live files of one bucket (§11.1): on level 0 every file is a sorted run of its own, newest first;
 // above it, each level is one sorted run. Levels are not safe for concurrent use.

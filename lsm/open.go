@@ -35,13 +35,22 @@ const decodedRatio = 4
 // (indexes into its fields), in that order, with sequence numbers and kinds if the table is keyed. A file is opened
 // when its first row is asked for and closed after its last. The result is an io.Closer.
 func (f Files) OpenRun(_ context.Context, part Part, files []manifest.DataFile, read *schema.Schema, cols []int) Run {
-	return &fileRun{files: f, part: part, todo: files, spec: datafile.ReadSpec{Schema: read, Cols: cols, KeyValue: read.Keyed()}}
+	todo := make([]fileRows, len(files))
+	for i := range files {
+		todo[i].file = files[i]
+	}
+	return f.openRows(part, todo, read, cols)
+}
+
+// openRows is OpenRun for some rows of the files.
+func (f Files) openRows(part Part, todo []fileRows, read *schema.Schema, cols []int) Run {
+	return &fileRun{files: f, part: part, todo: todo, spec: datafile.ReadSpec{Schema: read, Cols: cols, KeyValue: read.Keyed()}}
 }
 
 type fileRun struct {
 	files Files
 	part  Part
-	todo  []manifest.DataFile
+	todo  []fileRows
 	spec  datafile.ReadSpec
 
 	open  *datafile.Reader
@@ -82,23 +91,18 @@ func (r *fileRun) Level() int { return r.level }
 func (r *fileRun) url() string { return r.files.Store.URL(r.name) }
 
 func (r *fileRun) openNext(ctx context.Context) error {
-	m := &r.todo[0]
+	m := &r.todo[0].file
 	r.name, r.level = path.Join(r.part.Dir, m.Name), m.Level
-	written := r.files.Schema
-	if m.SchemaID != written.ID {
-		var err error
-		if r.files.OpenSchema == nil {
-			return fmt.Errorf("data file %s was written with schema %d, and only %d is known", r.url(), m.SchemaID, written.ID)
-		}
-		if written, err = r.files.OpenSchema(ctx, m.SchemaID); err != nil {
-			return fmt.Errorf("schema %d of data file %s: %w", m.SchemaID, r.url(), err)
-		}
+	written, err := r.files.schemaOf(ctx, m, r.name)
+	if err != nil {
+		return err
 	}
 	file, err := r.files.Store.Open(ctx, r.name)
 	if err != nil {
 		return fmt.Errorf("open data file: %w", err)
 	}
 	spec := r.spec
+	spec.Ranges = r.todo[0].ranges
 	spec.BatchRows = r.files.windowRows(m)
 	spec.ReadAhead = r.files.readAhead(len(spec.Cols))
 	rd, err := datafile.Open(file, r.url(), written, spec)

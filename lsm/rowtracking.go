@@ -51,7 +51,7 @@ func (f Files) copyTracked(ctx context.Context, o *outputs, part Part, file *man
 		}
 		return s.WithRowTracking(true), nil
 	}
-	run := &fileRun{files: r, part: part, todo: []manifest.DataFile{*file}, spec: datafile.ReadSpec{Schema: r.Schema, Cols: allColumns(r.Schema)}}
+	run := &fileRun{files: r, part: part, todo: []fileRows{{file: *file}}, spec: datafile.ReadSpec{Schema: r.Schema, Cols: allColumns(r.Schema)}}
 	seq, ids, done := len(r.Schema.Fields)-1, len(r.Schema.Fields)-2, int64(0)
 	pace := f.pacer(Job{Files: []manifest.DataFile{*file}})
 	err := func() error {

@@ -48,7 +48,9 @@ func orderOf(t schema.Type) order {
 // Floats follow Parquet's rules, by which Paimon gets its statistics: a NaN makes the bounds unknown (engines sort it
 // differently), and zeros are widened to -0 at the bottom and +0 at the top.
 type bounds struct {
-	any, nan bool // any value at all; a NaN among them
+	any      bool // any value at all
+	lost     bool // the bounds are not known: there is a NaN, or the file that pages were copied from does not say
+	cut      bool // texts that may have been cut, as in a page index: bounds, but perhaps no values
 	lo, hi   int64
 	flo, fhi float64
 	dlo, dhi decimal128.Num
@@ -56,18 +58,23 @@ type bounds struct {
 }
 
 // known reports whether there are bounds.
-func (b *bounds) known(o order) bool { return b.any && !b.nan && o != orderNone }
+func (b *bounds) known(o order) bool { return b.any && !b.lost && o != orderNone }
 
 // merge widens b by other bounds.
 func (b *bounds) merge(x *bounds, o order) {
-	switch {
-	case !x.any:
-	case !b.any:
+	if !x.any {
+		return
+	}
+	if !b.any {
 		*b = *x
+		return
+	}
+	b.lost, b.cut = b.lost || x.lost, b.cut || x.cut
+	switch {
 	case o == orderInt, o == orderBool:
 		b.lo, b.hi = min(b.lo, x.lo), max(b.hi, x.hi)
 	case o == orderFloat:
-		b.flo, b.fhi, b.nan = min(b.flo, x.flo), max(b.fhi, x.fhi), b.nan || x.nan
+		b.flo, b.fhi = min(b.flo, x.flo), max(b.fhi, x.fhi)
 	case o == orderDecimal:
 		if x.dlo.Less(b.dlo) {
 			b.dlo = x.dlo
@@ -111,7 +118,7 @@ func addFloats[T float32 | float64](b *bounds, v []T) {
 			hi = x
 		}
 	}
-	b.merge(&bounds{any: true, nan: nan, flo: float64(lo), fhi: float64(hi)}, orderFloat)
+	b.merge(&bounds{any: true, lost: nan, flo: float64(lo), fhi: float64(hi)}, orderFloat)
 }
 
 func addDecimals(b *bounds, v []decimal128.Num) {
@@ -241,6 +248,65 @@ func (b *bounds) stored(t schema.Type) (lo, hi []byte) {
 		return put(phys, int64(b.dlo.LowBits())), put(phys, int64(b.dhi.LowBits()))
 	}
 	return put(phys, b.lo), put(phys, b.hi)
+}
+
+// boundsOf is the inverse of stored: bounds of some values, from statistics that are in the order of the type. They are lost
+// if one is missing or no value of the type.
+func boundsOf(t schema.Type, lo, hi []byte) bounds {
+	b := bounds{any: true}
+	phys, width := physicalOf(t)
+	o := orderOf(t)
+	if o == orderText {
+		if b.lost = lo == nil || hi == nil; !b.lost {
+			b.tlo, b.thi = bytes.Clone(lo), bytes.Clone(hi)
+		}
+		return b
+	}
+	if o == orderBool {
+		width = 1
+	}
+	if b.lost = o == orderNone || len(lo) != width || len(hi) != width; b.lost {
+		return b
+	}
+	number := func(v []byte) int64 {
+		switch width {
+		case 1:
+			return int64(v[0] & 1)
+		case 4:
+			return int64(int32(binary.LittleEndian.Uint32(v)))
+		}
+		return int64(binary.LittleEndian.Uint64(v))
+	}
+	switch o {
+	case orderFloat:
+		if phys == typeFloat {
+			b.flo, b.fhi = float64(math.Float32frombits(uint32(number(lo)))), float64(math.Float32frombits(uint32(number(hi))))
+		} else {
+			b.flo, b.fhi = math.Float64frombits(uint64(number(lo))), math.Float64frombits(uint64(number(hi)))
+		}
+		b.lost = b.flo != b.flo || b.fhi != b.fhi
+	case orderDecimal:
+		if phys == typeFixedBytes {
+			b.dlo, b.dhi = bigEndian(lo), bigEndian(hi)
+		} else {
+			b.dlo, b.dhi = decimal128.FromI64(number(lo)), decimal128.FromI64(number(hi))
+		}
+	default:
+		b.lo, b.hi = number(lo), number(hi)
+	}
+	return b
+}
+
+// bigEndian reads a number of at most 16 bytes in two's complement.
+func bigEndian(v []byte) decimal128.Num {
+	var buf [16]byte
+	if v[0]&0x80 != 0 {
+		for i := range buf {
+			buf[i] = 0xff
+		}
+	}
+	copy(buf[16-len(v):], v)
+	return decimal128.New(int64(binary.BigEndian.Uint64(buf[:8])), binary.BigEndian.Uint64(buf[8:]))
 }
 
 // indexBytes is the length to which texts are cut in the page index (as Parquet's Java library does).

@@ -89,6 +89,7 @@ type chunk struct {
 	offset, size int64
 	values       int64
 	codec        int32
+	encodings    uint32 // a bit for each; bit 31 stands for those above
 	stats        chunkStats
 }
 
@@ -105,6 +106,7 @@ type footer struct {
 	rows    int64
 	groups  []group
 	ordered []bool // of each leaf: its bounds are in the order of its type; shorter than leaves: not
+	writer  string // created_by
 	tail    tailWindow
 }
 
@@ -167,6 +169,8 @@ func parseFooter(b []byte, size int64) (*footer, error) {
 			out.rows = t.int(typ)
 		case 4:
 			t.structs(typ, func() { out.group(t, size) })
+		case 6:
+			out.writer = string(t.bytes(typ))
 		case 7:
 			t.structs(typ, func() { out.ordered = append(out.ordered, readOrder(t)) })
 		default:
@@ -364,6 +368,11 @@ func readChunk(t *thriftReader, size int64) chunk {
 		}
 		t.structure(typ, func(id int16, typ byte) bool {
 			switch id {
+			case 2:
+				elem, n := t.list(typ)
+				for i := 0; i < n && t.err == nil; i++ {
+					c.encodings |= 1 << min(uint32(t.int32(elem)), 31)
+				}
 			case 4:
 				c.codec = t.int32(typ)
 			case 5:

@@ -11,8 +11,8 @@ type pageMeta struct {
 	at       int64 // in the file; in the chunk's data pages until the chunk is placed
 	size     int32 // with header
 	firstRow int64
-	rows     int
-	nulls    int
+	rows     int // slots
+	nulls    int // -1: not known, nor are the bounds
 	bounds   bounds
 }
 
@@ -23,7 +23,7 @@ type chunkMeta struct {
 	codec        int32
 	values       int64 // slots
 	records      int64 // rows
-	nulls        int64
+	nulls        int64 // -1: not known
 	full, packed int64 // bytes with headers, uncompressed and compressed
 	dataAt       int64
 	dictAt       int64 // 0: no dictionary
@@ -251,8 +251,10 @@ func writeChunk(t *thriftWriter, k *chunkMeta) {
 
 func writeStatistics(t *thriftWriter, k *chunkMeta) {
 	t.structure(12)
-	t.i64(3, k.nulls)
-	if k.bounds.known(orderOf(k.typ)) {
+	if k.nulls >= 0 {
+		t.i64(3, k.nulls)
+	}
+	if k.bounds.known(orderOf(k.typ)) && !k.bounds.cut {
 		lo, hi := k.bounds.stored(k.typ)
 		if len(hi) <= statsBytes {
 			t.bytes(5, hi)

@@ -32,6 +32,8 @@ type ReadSpec struct {
 	BatchRows int
 	// ReadAhead is how many bytes of a column are fetched at once; 0 is 1 MiB. More helps where a request is slow.
 	ReadAhead int
+	// Ranges, when not nil, are the only rows of a Parquet file to read, in order and without overlap. Prune is not used then.
+	Ranges []RowRange
 	// Prune, when not nil, leaves out rows by the statistics of the file.
 	Prune *Prune
 	// Keep, when not nil, is asked about every batch when its first Early columns are read: they are in Rows.Cols, the
@@ -40,6 +42,9 @@ type ReadSpec struct {
 	// Early is the number of columns, the first of Cols, that Keep looks at.
 	Early int
 }
+
+// RowRange is some rows of a file, by number: From included, To not.
+type RowRange struct{ From, To int64 }
 
 // Reader reads one file from front to back. It is for one goroutine.
 //
@@ -115,10 +120,12 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 	return r, r.openParquet(fileSchema, want, step)
 }
 
-// openParquet reads the footer.
+// openParquet reads the footer, unless it is known.
 func (r *Reader) openParquet(fileSchema *schema.Schema, want ReadSpec, step int) (err error) {
-	if r.foot, err = readFooter(r.f); err != nil {
-		return err
+	if r.foot == nil {
+		if r.foot, err = readFooter(r.f); err != nil {
+			return err
+		}
 	}
 	r.left = r.foot.rows
 	if want.KeyValue {
@@ -136,10 +143,31 @@ func (r *Reader) openParquet(fileSchema *schema.Schema, want ReadSpec, step int)
 		}
 		r.cols = append(r.cols, c)
 	}
-	if want.Prune != nil {
+	switch {
+	case want.Ranges != nil:
+		err = r.only(want.Ranges)
+	case want.Prune != nil:
 		err = r.prune(fileSchema, want, step)
 	}
 	return err
+}
+
+// only leaves out all rows but some.
+func (r *Reader) only(ranges []RowRange) error {
+	at, left := int64(0), int64(0)
+	r.ranges = make([]rowRange, 0, len(ranges))
+	for _, x := range ranges {
+		if x.From < at || x.To <= x.From || x.To > r.left {
+			return fmt.Errorf("rows %d to %d are asked for, after row %d of %d", x.From, x.To, at, r.left)
+		}
+		r.ranges = append(r.ranges, rowRange{x.From, x.To})
+		at, left = x.To, left+x.To-x.From
+	}
+	r.left = left
+	if len(ranges) > 0 {
+		r.enter(r.ranges[0])
+	}
+	return nil
 }
 
 // system finds a column that every key-value file has.

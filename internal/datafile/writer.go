@@ -23,6 +23,14 @@ const (
 	maxRowGroupBytes    = 64 << 20
 )
 
+// All columns end a page at the first of these limits, so that the rows between two such cuts can be copied as they are: see
+// Outline. A cut is not worth less than some 32 KiB a column.
+const (
+	defaultCutRows = 8 << 10
+	cutBytes       = 4 << 20
+	cutColumnBytes = 32 << 10
+)
+
 // WriterConfig says how a file is written. The zero values of all but Schema are usable.
 type WriterConfig struct {
 	// Schema of the table. The file carries the names and types of exactly this version.
@@ -35,6 +43,8 @@ type WriterConfig struct {
 	ZstdLevel int
 	// RowGroupRows ends a row group at that many rows; 0 is 1,048,576.
 	RowGroupRows int
+	// CutRows is the number of rows after which all columns end a page; 0 is 8,192.
+	CutRows int
 	// Parallel is how many goroutines encode the columns of a Write. At 1 and below the caller does it alone.
 	Parallel int
 	// Stats gives the statistics mode of a table column. nil is truncate(16) for all. Key columns of thin files have
@@ -69,11 +79,14 @@ type Writer struct {
 	keys []int
 
 	groups []groupMeta
-	open   bool // a row group is
-	rows   int  // in it
+	open   bool  // a row group is
+	rows   int   // in it
+	cutAt  int   // its rows up to the last cut,
+	cutOf  int64 // and what was buffered then
 
 	info   Info
-	last   Rows // the newest rows, for MaxKey
+	last   Rows   // the newest rows, for MaxKey
+	maxKey []byte // the same, if the newest rows were copied
 	err    error
 	closed bool
 }
@@ -85,6 +98,9 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	}
 	if cfg.RowGroupRows <= 0 {
 		cfg.RowGroupRows = defaultRowGroupRows
+	}
+	if cfg.CutRows <= 0 {
+		cfg.CutRows = defaultCutRows
 	}
 	if cfg.ZstdLevel == 0 {
 		cfg.ZstdLevel = 1
@@ -130,7 +146,7 @@ func (w *Writer) Write(r Rows) error {
 		return w.err
 	}
 	if w.closed {
-		return errors.New("data file writer: Write after Close")
+		return errClosed
 	}
 	if r.N == 0 {
 		return nil
@@ -148,7 +164,7 @@ func (w *Writer) write(r Rows) error {
 	}
 	for r.N > 0 {
 		part := r
-		if room := w.cfg.RowGroupRows - w.rows; r.N > room {
+		if room := min(w.cfg.RowGroupRows, w.cutAt+w.cfg.CutRows) - w.rows; r.N > room {
 			part, r = split(r, room)
 		} else {
 			r = Rows{}
@@ -183,12 +199,19 @@ func (w *Writer) check(r Rows) error {
 	return nil
 }
 
+// start writes the first bytes of the file.
+func (w *Writer) start() error {
+	if w.out.n > 0 {
+		return nil
+	}
+	_, err := io.WriteString(w.out, magic)
+	return err
+}
+
 // begin starts a row group; its first rows choose the encodings.
 func (w *Writer) begin(r Rows) error {
-	if w.out.n == 0 {
-		if _, err := io.WriteString(w.out, magic); err != nil {
-			return err
-		}
+	if err := w.start(); err != nil {
+		return err
 	}
 	for _, e := range w.cols {
 		enc := deltaEncoding
@@ -197,7 +220,7 @@ func (w *Writer) begin(r Rows) error {
 		}
 		e.begin(enc)
 	}
-	w.open, w.rows = true, 0
+	w.open = true
 	return nil
 }
 
@@ -210,13 +233,8 @@ func (w *Writer) note(r Rows) error {
 				return err
 			}
 			w.info.MinKey = k
-			w.info.MinSeq, w.info.MaxSeq = r.Seq[0], r.Seq[0]
 		}
-		lo, hi := w.info.MinSeq, w.info.MaxSeq
-		for _, s := range r.Seq {
-			lo, hi = min(lo, s), max(hi, s)
-		}
-		w.info.MinSeq, w.info.MaxSeq = lo, hi
+		w.noteSeq(slices.Min(r.Seq), slices.Max(r.Seq))
 		adds := 0
 		for _, k := range r.Kinds {
 			if schema.RowKind(k).IsAdd() {
@@ -224,10 +242,18 @@ func (w *Writer) note(r Rows) error {
 			}
 		}
 		w.info.DeleteRows += int64(r.N - adds)
-		w.last = r
+		w.last, w.maxKey = r, nil
 	}
 	w.info.Rows += int64(r.N)
 	return nil
+}
+
+// noteSeq widens the range of sequence numbers by that of the next rows.
+func (w *Writer) noteSeq(lo, hi int64) {
+	if w.info.Rows > 0 {
+		lo, hi = min(lo, w.info.MinSeq), max(hi, w.info.MaxSeq)
+	}
+	w.info.MinSeq, w.info.MaxSeq = lo, hi
 }
 
 // key serializes the key of a row.
@@ -254,8 +280,13 @@ func (w *Writer) append(r Rows) error {
 		return err
 	}
 	w.rows += r.N
-	if w.rows >= w.cfg.RowGroupRows || w.buffered() >= maxRowGroupBytes {
+	size := w.buffered()
+	switch {
+	case w.rows >= w.cfg.RowGroupRows || size >= maxRowGroupBytes:
 		return w.endGroup()
+	case w.rows-w.cutAt >= w.cfg.CutRows || size-w.cutOf >= max(cutBytes, cutColumnBytes*int64(len(w.cols))):
+		w.cutAt, w.cutOf = w.rows, size
+		return w.each(r.N, func(i int) error { return w.cols[i].endPage() })
 	}
 	return nil
 }
@@ -299,7 +330,7 @@ func (w *Writer) endGroup() error {
 		g.chunks[i] = e.meta
 	}
 	w.groups = append(w.groups, g)
-	w.open, w.rows = false, 0
+	w.open, w.rows, w.cutAt, w.cutOf = false, 0, 0, 0
 	return nil
 }
 
@@ -361,6 +392,11 @@ func (w *Writer) encode(e *columnEncoder, r Rows) error {
 	return e.write(r.Cols[e.from])
 }
 
+var (
+	errClosed = errors.New("data file writer: the file is closed")
+	errLayout = errors.New("the files have different layouts")
+)
+
 // errEncoder names panics of the encoder, which are mistakes of calve.
 var errEncoder = errors.New("encoder failed")
 
@@ -373,7 +409,7 @@ func (w *Writer) Close() (Info, error) {
 		return Info{}, w.err
 	}
 	if w.closed {
-		return Info{}, errors.New("data file writer: Close after Close")
+		return Info{}, errClosed
 	}
 	w.closed = true
 	if err := w.finish(); err != nil {
@@ -394,9 +430,10 @@ func (w *Writer) finish() error {
 	}
 	w.info.Size = w.out.n
 	w.info.Value = make([]ColumnStats, len(w.cfg.Schema.Fields))
+	cut := make([]bool, len(w.info.Value))
 	for _, e := range w.cols {
 		if e.from >= 0 && e.id < keyIDStart {
-			w.info.Value[e.from] = e.statistics()
+			w.info.Value[e.from], cut[e.from] = e.statistics(), e.file.cut
 		}
 	}
 	w.info.Key = make([]ColumnStats, len(w.keys))
@@ -404,11 +441,17 @@ func (w *Writer) finish() error {
 		w.info.Key[i] = keep(keyStats, w.info.Value[k])
 	}
 	for i, m := range w.mode {
+		if _, short := m.Truncate(); cut[i] && !short { // bounds that are not of these very values
+			w.info.Value[i].Min, w.info.Value[i].Max = nil, nil
+		}
 		w.info.Value[i] = keep(m, w.info.Value[i])
 	}
-	if !w.cfg.Keyed {
+	switch {
+	case !w.cfg.Keyed:
 		w.info.MinKey, w.info.MaxKey = binrow.EmptyRow, binrow.EmptyRow
-	} else if w.info.Rows > 0 {
+	case w.maxKey != nil:
+		w.info.MaxKey = w.maxKey
+	case w.info.Rows > 0:
 		var err error
 		if w.info.MaxKey, err = w.key(w.last, w.last.N-1); err != nil {
 			return err
