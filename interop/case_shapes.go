@@ -22,6 +22,7 @@ func init() {
 			"num-sorted-run.compaction-trigger": "3"},
 		Steps: append(churn(columns, 6, 3000), smallChurn(columns, 12, 40)...),
 	})
+	RegisterCase(beyondCase())
 	RegisterCase(&Case{
 		Name: "append_unaware", About: "a table without key and without buckets",
 		Columns: columns, Options: map[string]string{"bucket": "-1"},
@@ -33,6 +34,37 @@ func init() {
 		Columns: columns, Options: map[string]string{"bucket": "-1", "row-tracking.enabled": "true"},
 		Steps: append([]Step{{Ops: churn(columns, 1, 100)[0].Ops, Export: true}}, smallPuts(columns, 8)...),
 	})
+}
+
+// beyondCase has commits whose keys lie mostly beyond those of the commit before, large enough that compaction copies pages.
+func beyondCase() *Case {
+	columns := []Column{{"id", "BIGINT NOT NULL"}, {"text", "STRING"}, {"kind", "STRING"}, {"n", "INT"}, {"x", "DOUBLE"}, {"price", "DECIMAL(30, 4)"}, {"bytes", "BYTES"}}
+	rng := rand.New(rand.NewPCG(7, 7))
+	const rows, late = 30_000, 500
+	steps := make([]Step, 3)
+	for i := range steps {
+		first := i * rows
+		if i > 0 {
+			first -= late
+		}
+		for id := first; id < (i+1)*rows; id++ {
+			vals := []any{id, fmt.Sprintf("%016x%016x%016x", rng.Uint64(), rng.Uint64(), rng.Uint64()), fmt.Sprintf("kind %d", rng.IntN(50)), rng.IntN(1000), float64(rng.IntN(1000)) / 8, fmt.Sprintf("%d.%04d", rng.IntN(1000), rng.IntN(10000)), nil}
+			if id%7 == 0 {
+				vals[1], vals[3], vals[4] = nil, nil, nil
+			}
+			row := rowsOf(columns, vals)[0]
+			op := Put(row)
+			if i > 0 && id < first+late && id%5 == 0 {
+				op = Del(row)
+			}
+			steps[i].Ops = append(steps[i].Ops, op)
+		}
+	}
+	steps[2].Compact, steps[2].Export = true, true
+	return &Case{
+		Name: "beyond", About: "large commits whose keys lie mostly beyond those before: compaction copies pages as they are",
+		Columns: columns, Key: []string{"id"}, Options: map[string]string{"bucket": "1", "num-sorted-run.compaction-trigger": "20"}, Steps: steps,
+	}
 }
 
 // churn makes steps of upserts and deletes over few keys; in the middle and at the end the table is published.
