@@ -295,6 +295,9 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		if err := b.levels.Apply(changes[b].change()); err != nil {
 			return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
 		}
+		if len(changes[b].removed) == 0 {
+			t.wroteLocked(b)
+		}
 		t.enqueueLocked(b) // whoever wrote the files
 	}
 	return nil

@@ -45,6 +45,7 @@ func (t *Table) enqueueLocked(b *bucket) {
 		t.compactor.update(k, b.levels.NumRuns())
 	}
 	t.crowdLocked(b)
+	t.ageLocked(b)
 }
 
 // tasks are the bucket's compactions in the background.
@@ -130,7 +131,7 @@ func (t *Table) runTask(k *task) {
 		t.mu.Unlock()
 		return
 	}
-	end := t.beginLocked(b, k, job)
+	end, began := t.beginLocked(b, k, job), t.env.Now()
 	t.askLocked(b, lsm.Shape) // what is new enough to go beside it
 	t.mu.Unlock()
 	err := t.compactFiles(ctx, b, job, func(ctx context.Context, bytes int64) error { return t.compactor.pace(ctx, k, bytes) })
@@ -138,6 +139,10 @@ func (t *Table) runTask(k *task) {
 	t.compactor.finish(k)
 	t.mu.Lock()
 	b.failed = err != nil
+	if err == nil && job.Full {
+		t.compactor.measured(k, t.env.Now().Sub(began))
+		b.oldest = began // what is below the highest level has come since
+	}
 	if err == nil {
 		t.enqueueLocked(b)
 	}

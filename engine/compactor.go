@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,8 @@ type CompactorSettings struct {
 	Workers int
 	// BytesPerSecond bounds what compactions read, but for those that writers wait for. 0: no bound.
 	BytesPerSecond int64
+	// SweepAfter is the time without new rows after which a bucket is compacted to the highest level; 0: never.
+	SweepAfter time.Duration
 }
 
 // Compactor runs the compactions of all tables of a process within one budget. What begins, and what pauses for what is
@@ -32,6 +35,7 @@ type Compactor struct {
 	waiting  []*task
 	running  []*task // in the order they began
 	meter    lsm.Meter
+	speed    float64       // bytes a second of a compaction, as measured
 	borrowed time.Time     // until here ingest uses what compaction can spare
 	changed  chan struct{} // closed, and made anew, when what pauses may go on
 
@@ -45,12 +49,13 @@ type task struct {
 	reason lsm.Reason
 	since  time.Time // it was asked for
 	work   lsm.Work  // Compactor.mu; Waited is set when it is used
+	read   int64     // bytes so far, without those of files that only move; Compactor.mu
 }
 
 // NewCompactor makes a compactor. Close it after the tables that use it.
 func NewCompactor(set CompactorSettings, env Env) *Compactor {
 	set.Workers = max(1, set.Workers)
-	c := &Compactor{set: set, env: env, tables: map[*Table]int{}, meter: lsm.Meter{Rate: set.BytesPerSecond},
+	c := &Compactor{set: set, env: env, tables: map[*Table]int{}, meter: lsm.Meter{Rate: set.BytesPerSecond}, speed: firstSpeed,
 		changed: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 	go c.loop()
 	return c
@@ -76,8 +81,32 @@ func (c *Compactor) loop() {
 		}
 		c.mu.Lock()
 		c.dispatchLocked() // what ingest has borrowed may be free again
+		tables := slices.Collect(maps.Keys(c.tables))
 		c.mu.Unlock()
+		for _, t := range tables {
+			t.askAged(c.set.SweepAfter)
+		}
 	}
+}
+
+// firstSpeed is taken for the speed of a compaction before one was measured: rather slow.
+const firstSpeed = 16 << 20
+
+// measured learns how fast compactions are.
+func (c *Compactor) measured(k *task, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.read < 1<<20 || took <= 0 {
+		return // what it costs to begin is more than that
+	}
+	c.speed += (float64(k.read)/took.Seconds() - c.speed) / 4
+}
+
+// takes estimates how long a compaction takes.
+func (c *Compactor) takes(bytes int64) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Duration(float64(bytes) / max(1, c.speed) * float64(time.Second))
 }
 
 // Borrow gives compaction's processor time to ingest for a while: only compactions that keep a promise go on (writers wait
@@ -183,6 +212,7 @@ func (c *Compactor) dispatchLocked() {
 // pace is called by a running task after each batch. It waits while the task has to pause, and until the bytes are paid.
 func (c *Compactor) pace(ctx context.Context, k *task, bytes int64) error {
 	c.mu.Lock()
+	k.read += bytes
 	c.meter.Spend(c.env.Now(), bytes)
 	for {
 		wait := c.waitLocked(k)

@@ -49,6 +49,7 @@ type Table struct {
 	poison      error
 	doubtful    bool // a snapshot may have been published, or may yet appear, without our knowledge
 	closed      bool
+	loose       map[*bucket]struct{} // with rows that are not on the highest level, or with small files
 	crowded     map[*bucket]struct{} // with more sorted runs than their writers may leave behind
 	room        chan struct{}        // closed when writers that wait may go on; nil: none waits
 	stallBegan  time.Time
@@ -99,6 +100,8 @@ type bucket struct {
 	running []*run      // compactions that run: two at most, of files that have nothing to do with each other
 	held    bool        // by a compaction in the foreground
 	failed  bool        // the last compaction failed, and will be tried again
+	wrote   time.Time   // when rows last came to the bucket
+	oldest  time.Time   // when the oldest rows came that are not on the highest level; zero: there are none
 }
 
 // Create makes the table's folder with its first schema. It fails with manifest.ErrTableExists if there is one.
@@ -121,7 +124,7 @@ func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Tab
 	t := &Table{
 		store: store, meta: meta, set: set, env: env,
 		buckets: map[bucketKey]*bucket{}, parts: map[string]*partition{}, active: &buffer{}, unpublished: map[*bucket]struct{}{},
-		inflight: map[int64]int{}, slots: make(chan struct{}, 2), crowded: map[*bucket]struct{}{},
+		inflight: map[int64]int{}, slots: make(chan struct{}, 2), crowded: map[*bucket]struct{}{}, loose: map[*bucket]struct{}{},
 	}
 	t.settled = sync.NewCond(&t.mu)
 	f, err := t.newForm(s)
@@ -448,6 +451,7 @@ type Metrics struct {
 	Runs                                int           // most sorted runs of a bucket
 	Stalled                             bool          // writers wait for compaction
 	StallTime                           time.Duration // they have waited so far
+	TopAge                              time.Duration // age of the oldest rows that are not on the highest level
 }
 
 // WriteAmplification is how many bytes were written for each byte that was flushed; 0 before anything was.
@@ -496,6 +500,11 @@ func (t *Table) Metrics() Metrics {
 	}
 	out.BufferedRows, out.BufferedBytes = int64(t.active.rows), t.active.bytes
 	out.Stalled, out.StallTime = t.room != nil, t.stallTimeLocked()
+	for b := range t.loose {
+		if !b.oldest.IsZero() {
+			out.TopAge = max(out.TopAge, t.env.Now().Sub(b.oldest))
+		}
+	}
 	for _, b := range t.buckets {
 		out.Runs = max(out.Runs, b.levels.NumRuns())
 		for _, f := range b.levels.Files() {

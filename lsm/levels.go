@@ -203,6 +203,16 @@ func (l *Levels) NumRuns() int {
 	return n
 }
 
+// Settled reports whether all files are on the highest level, of a table that has num levels.
+func (l *Levels) Settled(num int) bool {
+	for _, rs := range l.level[:min(max(num, len(l.level))-1, len(l.level))] {
+		if len(rs) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // NumLevels is the number of levels, level 0 included.
 func (l *Levels) NumLevels() int { return len(l.level) }
 

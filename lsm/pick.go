@@ -1,6 +1,8 @@
 package lsm
 
 import (
+	"time"
+
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
@@ -13,6 +15,7 @@ type Policy struct {
 	MaxSizeAmplificationPercent int
 	SizeRatio                   int // percent
 	TargetFileSize              int64
+	Fresh                       time.Duration // rows reach the highest level within it; 0: whenever
 	Append                      *AppendPolicy // of a table without primary key; nil otherwise
 	// WholeTree: whatever leaves level 0 goes to the highest level, together with what is there. Readers of first-row
 	// tables do not merge levels, so that a key must not be on two of them.
@@ -35,7 +38,7 @@ func PolicyOf(o schema.Options, keyed bool) Policy {
 		Append:    a,
 		NumLevels: o.NumLevels, Trigger: o.CompactionTrigger, StopTrigger: o.StopTrigger,
 		MaxSizeAmplificationPercent: o.MaxSizeAmplificationPercent, SizeRatio: o.SizeRatio,
-		TargetFileSize: o.TargetFileSize, WholeTree: o.MergeEngine == schema.FirstRow,
+		TargetFileSize: o.TargetFileSize, Fresh: o.OptimizationInterval, WholeTree: o.MergeEngine == schema.FirstRow,
 	}
 }
 

@@ -28,6 +28,7 @@ var optionGroups = []optionGroup{
 	honours("reading: all; writing: `none`", optProducer),
 	honours("", optNumLevels, optTrigger, "num-sorted-run.stop-trigger", "compaction.max-size-amplification-percent",
 		"compaction.size-ratio", "compaction.min.file-num", "write-only", "write.compaction-skip"),
+	honours("what is older than it is on the highest level: it is compacted in time", "compaction.optimization-interval"),
 
 	// Data files.
 	honours("parquet", optFileFormat, fileFormatPerLevel),
@@ -140,7 +141,7 @@ var optionGroups = []optionGroup{
 		"manifest.delete-file-drop-stats", "file-index.*"),
 	ignores("how compaction chooses; calve chooses by the honoured options", "compaction.force-rewrite-all-files",
 		"compaction.force-up-level-0", "compaction.offpeak.start.hour", "compaction.offpeak.end.hour",
-		"compaction.offpeak-ratio", "compaction.optimization-interval", "compaction.total-size-threshold",
+		"compaction.offpeak-ratio", "compaction.total-size-threshold",
 		"compaction.incremental-size-threshold", "compaction.file-num-limit",
 		"compaction.delete-ratio-threshold", "compaction.*", "commit.force-compact", "lookup-compact",
 		"lookup-compact.max-interval", "lookup-wait", "changelog-producer.lookup-wait", "overwrite-upgrade"),

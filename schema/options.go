@@ -43,20 +43,22 @@ type Options struct {
 	DynamicMax     int      // dynamic-bucket.max-buckets: of a partition; -1: no bound
 
 	// Merging and levels.
-	MergeEngine                 string   // merge-engine
-	ChangelogProducer           string   // changelog-producer
-	SequenceFields              []string // sequence.field: compared before the sequence number
-	DeletionVectors             bool     // deletion-vectors.enabled
-	MergeOnRead                 bool     // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
-	StreamingReadOverwrite      bool     // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
-	IndexInBucket               bool     // index-file-in-data-file-dir: index files lie beside the data files
-	NumLevels                   int      // num-levels: level 0 included; default CompactionTrigger + 1
-	CompactionTrigger           int      // num-sorted-run.compaction-trigger
-	StopTrigger                 int      // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
-	MaxSizeAmplificationPercent int      // compaction.max-size-amplification-percent
-	SizeRatio                   int      // compaction.size-ratio, in percent
-	CompactionMinFiles          int      // compaction.min.file-num: small append files from which a compaction is looked for
-	WriteOnly                   bool     // write-only: neither compact nor expire
+	MergeEngine            string   // merge-engine
+	ChangelogProducer      string   // changelog-producer
+	SequenceFields         []string // sequence.field: compared before the sequence number
+	DeletionVectors        bool     // deletion-vectors.enabled
+	MergeOnRead            bool     // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
+	StreamingReadOverwrite bool     // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
+	IndexInBucket          bool     // index-file-in-data-file-dir: index files lie beside the data files
+	NumLevels              int      // num-levels: level 0 included; default CompactionTrigger + 1
+	CompactionTrigger      int      // num-sorted-run.compaction-trigger
+	StopTrigger            int      // num-sorted-run.stop-trigger: writers wait above it; default CompactionTrigger + 3
+	// OptimizationInterval is compaction.optimization-interval: rows reach the highest level within that time; 0: whenever.
+	OptimizationInterval        time.Duration
+	MaxSizeAmplificationPercent int  // compaction.max-size-amplification-percent
+	SizeRatio                   int  // compaction.size-ratio, in percent
+	CompactionMinFiles          int  // compaction.min.file-num: small append files from which a compaction is looked for
+	WriteOnly                   bool // write-only: neither compact nor expire
 
 	Merge MergeOptions // the finer points of merging
 
@@ -211,6 +213,7 @@ func (p *optionParser) metadata(o *Options) {
 	o.ManifestFullCompactionSize = p.size("manifest.full-compaction-threshold-size", 16<<20)
 	o.SnapshotNumRetainedMin = p.int("snapshot.num-retained.min", 10, 1, math.MaxInt32)
 	o.SnapshotNumRetainedMax = p.int("snapshot.num-retained.max", math.MaxInt32, 1, math.MaxInt32)
+	o.OptimizationInterval = p.duration("compaction.optimization-interval", 0)
 	o.SnapshotTimeRetained = p.duration("snapshot.time-retained", time.Hour)
 	o.SnapshotExpireLimit = p.int("snapshot.expire.limit", 50, 1, math.MaxInt32)
 	if o.SnapshotNumRetainedMax < o.SnapshotNumRetainedMin {

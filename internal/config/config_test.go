@@ -76,10 +76,10 @@ func TestLeftOut(t *testing.T) {
 	if p := c.Pipelines[1]; p.Kafka.Topic != "t" || p.Kafka.Brokers[0] != "b:1" || p.Kafka.Start != "earliest" {
 		t.Errorf("anchor: %+v", p)
 	}
-	if c.Compaction != (Budget{Workers: 2}) {
+	if c.Compaction != (Budget{Workers: 2, SweepAfter: Duration(10 * time.Minute)}) {
 		t.Errorf("budget %+v", c.Compaction)
 	}
-	if c, err := Parse("c", []byte("warehouse: mem://\ncompaction: {workers: 3, rate: 50mb}\n")); err != nil || c.Compaction != (Budget{Workers: 3, Rate: 50 << 20}) {
+	if c, err := Parse("c", []byte("warehouse: mem://\ncompaction: {workers: 3, rate: 50mb, sweep-after: 0s}\n")); err != nil || c.Compaction != (Budget{Workers: 3, Rate: 50 << 20}) {
 		t.Errorf("budget %+v, %v", c, err)
 	}
 	if p := c.Pipelines[0]; p.Compaction.Workers != 1 || time.Duration(p.CommitInterval) != time.Second || c.Listen != "127.0.0.1:8181" || c.Log.Level != "debug" || c.Log.Format != "text" {

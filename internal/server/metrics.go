@@ -62,6 +62,7 @@ func newCollector(s *Server) *collector {
 	add("write_amplification", "Bytes written by flushes and compactions for each byte of the flushes.", gauge, func(p *PipelineStatus) float64 { return p.WriteAmplification })
 	add("space_amplification", "Bytes of all live files for each byte of the highest level; 0 while that is empty.", gauge, func(p *PipelineStatus) float64 { return p.SpaceAmplification })
 	add("sorted_runs", "Most sorted runs of a bucket.", gauge, func(p *PipelineStatus) float64 { return float64(p.SortedRuns) })
+	add("top_age_seconds", "Age of the oldest rows that are not on the highest level.", gauge, func(p *PipelineStatus) float64 { return p.metrics.TopAge.Seconds() })
 	add("stalled", "1 while writing waits for compaction.", gauge, func(p *PipelineStatus) float64 { return b2f(p.Stalled) })
 	add("stall_seconds_total", "Time that writing has waited for compaction.", count, func(p *PipelineStatus) float64 { return p.StallSeconds })
 	add("flushed_bytes_total", "Bytes of files that rows were flushed to.", count, func(p *PipelineStatus) float64 { return float64(p.metrics.FlushedBytes) })

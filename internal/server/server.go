@@ -86,7 +86,8 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 		return err
 	}
 	defer stopHTTP()
-	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate)}, s.env)
+	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate),
+		SweepAfter: time.Duration(s.cfg.Compaction.SweepAfter)}, s.env)
 	defer compactor.Close()
 	errs := make([]error, len(s.pipelines))
 	var wg sync.WaitGroup
