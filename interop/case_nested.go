@@ -73,15 +73,3 @@ func (k Kind) ids() int {
 	}
 	return n
 }
-
-// hasNested reports whether a case has nested columns, for peers whose cells of such types have no normal form here.
-func (c *Case) hasNested() bool {
-	for _, col := range c.Columns {
-		if k, err := ParseKind(col.Type); err == nil && k.isNested() {
-			return true
-		}
-	}
-	return false
-}
-
-const noNested = "cells of nested types are not compared with this peer"

@@ -135,7 +135,7 @@ func (g *generator) alter() HistoryStep {
 	a := &HistoryAlter{}
 	g.altered++
 	free := g.freeColumns()
-	if nested := g.nestedColumns(); len(nested) > 0 && g.chance(60) {
+	if nested := g.nestedColumns(); len(nested) > 0 && g.chance(70) {
 		g.alterInside(a, oneOf(g.valuer, nested...))
 		return HistoryStep{By: g.side(), Do: doAlter, Alter: a}
 	}

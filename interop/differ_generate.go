@@ -110,7 +110,7 @@ func (g *generator) shape() {
 		g.column(fmt.Sprintf("v%d", i), g.anyType(), g.chance(15))
 	}
 	g.specialColumns()
-	if keyed && g.chance(30) && !g.certain && !g.odd { // options are named after columns
+	if keyed && g.chance(38) && !g.certain && !g.odd { // options are named after columns
 		g.mergeEngine()
 	}
 	g.Shuffle(len(g.Columns), func(i, j int) { g.Columns[i], g.Columns[j] = g.Columns[j], g.Columns[i] })
@@ -171,7 +171,7 @@ func (g *generator) nestedType(depth int) string {
 		}
 		return t
 	}
-	switch g.IntN(5) {
+	switch g.IntN(7) {
 	case 0:
 		return fmt.Sprintf("MAP<%s, %s>", g.mapKeyType(), inner())
 	case 1:

@@ -87,6 +87,34 @@ func TestNestedKinds(t *testing.T) {
 	}
 }
 
+func TestNestedValuesOfTrino(t *testing.T) {
+	k, err := ParseKind("ROW<`a` ARRAY<BYTES>, `b` MAP<INT NOT NULL, ROW<`x` BIGINT>>, `c` MULTISET<STRING NOT NULL>>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := decodeObject([]byte(`{"v": [["/wA=", null], {"7": [1], "-1": null}, {"z": 2}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := k.fromTrino(row["v"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := k.Cell(got)
+	want, err2 := k.Cell(map[string]any{"a": []any{"ff00", nil}, "b": []any{[]any{-1, nil}, []any{7, map[string]any{"x": 1}}}, "c": []any{[]any{"z", 2}}})
+	if err != nil || err2 != nil || c != want {
+		t.Errorf("%s %v, want %s %v", c.Text, err, want.Text, err2)
+	}
+	for _, wrong := range []any{"x", []any{1}, []any{[]any{}, []any{}, nil}} {
+		if got, err := k.fromTrino(wrong); err == nil {
+			t.Errorf("%v gives %v", wrong, got)
+		}
+	}
+	if got, err := k.fromTrino(nil); got != nil || err != nil {
+		t.Error(got, err)
+	}
+}
+
 func TestModelOfHistories(t *testing.T) {
 	h := &History{Columns: []Column{{"k", "INT NOT NULL"}, {"p", "STRING NOT NULL"}, {"v", "INT"}}, Key: []string{"k", "p"}}
 	row := func(k int, p string, v any) map[string]any { return map[string]any{"k": k, "p": p, "v": v} }

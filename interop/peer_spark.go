@@ -12,13 +12,8 @@ func init() { RegisterJudge(&spark{}) }
 // spark is Spark 3.5 with the Iceberg runtime: as a Hadoop catalog on the local folder, and by REST.
 type spark struct{ icebergWorker }
 
-func (*spark) Name() string { return "spark" }
-func (*spark) Applies(c *Case) string {
-	if c.hasNested() {
-		return noNested
-	}
-	return c.Refusal
-}
+func (*spark) Name() string           { return "spark" }
+func (*spark) Applies(c *Case) string { return c.Refusal }
 
 func (p *spark) Start(ctx context.Context, l *Lab) error {
 	jars, err := l.Cache.Jars(ctx, "spark", "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.1")

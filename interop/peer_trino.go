@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,14 +31,9 @@ type trino struct {
 	catalogs map[string]string // REST URI → Trino's catalog
 }
 
-func (*trino) Name() string { return "trino" }
-func (*trino) Applies(c *Case) string {
-	if c.hasNested() {
-		return noNested
-	}
-	return c.Refusal
-}
-func (*trino) Routes() []Route { return []Route{RESTS3} }
+func (*trino) Name() string           { return "trino" }
+func (*trino) Applies(c *Case) string { return c.Refusal }
+func (*trino) Routes() []Route        { return []Route{RESTS3} }
 
 func (t *trino) Check(ctx context.Context, s *Subject) error { return checkIceberg(ctx, t, s) }
 
@@ -168,11 +165,75 @@ func (t *trino) Read(ctx context.Context, table IcebergTable, snapshot int64, co
 		return nil, err
 	}
 	for i := range r.rows {
-		if err := rows.Add(r.object(i)); err != nil {
+		row := r.object(i)
+		for c, column := range columns {
+			if rows.Kinds[c].isNested() {
+				if row[column.Name], err = rows.Kinds[c].fromTrino(row[column.Name]); err != nil {
+					return nil, fmt.Errorf("column %s: %w", column.Name, err)
+				}
+			}
+		}
+		if err := rows.Add(row); err != nil {
 			return nil, err
 		}
 	}
 	return rows, nil
+}
+
+// fromTrino turns a value of Trino's protocol into the normal form: a ROW is a list, a MAP an object with its keys as
+// texts, binaries are base64.
+func (k Kind) fromTrino(v any) (any, error) {
+	wrong := fmt.Errorf("a %s is a %T", k.Word, v)
+	switch k.Word {
+	case "ARRAY", "ROW":
+		list, ok := v.([]any)
+		if v == nil || !ok {
+			return nil, map[bool]error{false: wrong}[v == nil]
+		}
+		out := make([]any, len(list))
+		object := map[string]any{}
+		for i := range list {
+			at := 0
+			if k.Word == "ROW" {
+				if at = i; len(list) != len(k.Fields) {
+					return nil, wrong
+				}
+			}
+			var err error
+			if out[i], err = k.Fields[at].fromTrino(list[i]); err != nil {
+				return nil, err
+			}
+			object[k.Fields[at].Name] = out[i]
+		}
+		if k.Word == "ROW" {
+			return object, nil
+		}
+		return out, nil
+	case "MAP", "MULTISET":
+		object, ok := v.(map[string]any)
+		if v == nil || !ok {
+			return nil, map[bool]error{false: wrong}[v == nil]
+		}
+		out := []any{}
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			key, err := k.Fields[0].fromTrino(name)
+			value := object[name]
+			if err == nil && k.Word == "MAP" {
+				value, err = k.Fields[1].fromTrino(value)
+			}
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, []any{key, value})
+		}
+		return out, nil
+	case "BINARY", "VARBINARY", "BYTES":
+		if text, ok := v.(string); ok {
+			b, err := base64.StdEncoding.DecodeString(text)
+			return hex.EncodeToString(b), err
+		}
+	}
+	return v, nil
 }
 
 // Count counts the rows that have a value.

@@ -5,10 +5,12 @@ Iceberg's Hadoop catalog) or "rest" with "catalog" (URI); "namespace" and "table
 The jar of the runtime is the program's first argument, a scratch folder its second.
 """
 
+import datetime
 import hashlib
+import math
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, types
 
 import worker
 
@@ -68,6 +70,32 @@ def _text(expression, kind):
     return f"CAST({expression} AS STRING)"
 
 
+def _nested(value, kind):
+    """A value of a nested type, or one inside of it, in the normal form."""
+    if value is None:
+        return None
+    if isinstance(kind, types.StructType):
+        return {f.name: _nested(value[i], f.dataType) for i, f in enumerate(kind.fields)}
+    if isinstance(kind, types.ArrayType):
+        return [_nested(v, kind.elementType) for v in value]
+    if isinstance(kind, types.MapType):
+        return [[_nested(k, kind.keyType), _nested(v, kind.valueType)] for k, v in value.items()]
+    if isinstance(kind, types.BinaryType):
+        return bytes(value).hex()
+    if isinstance(kind, types.DecimalType):
+        return format(value, "f")
+    if isinstance(kind, types.TimestampType):  # Spark gives it in the zone of this process
+        return value.astimezone(datetime.timezone.utc).replace(tzinfo=None).isoformat()
+    if isinstance(kind, (types.DateType, types.TimestampNTZType)):
+        return value.isoformat()
+    if isinstance(kind, (types.FloatType, types.DoubleType)) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+_NESTED = ("ARRAY", "MAP", "MULTISET", "ROW")
+
+
 def warm(_):
     """Start the session: it takes seconds, and the suite has other things to do meanwhile."""
     _spark()
@@ -75,9 +103,12 @@ def warm(_):
 
 def read(request):
     """All rows of the snapshot, to the file "out"."""
-    parts = [_text(f"`{c['name']}`", c["kind"]) for c in request["columns"]]
-    rows = _spark().sql(f"SELECT {', '.join(parts)} FROM {_table(request)}").collect()
-    names = [c["name"] for c in request["columns"]]
+    columns = request["columns"]
+    parts = [f"`{c['name']}`" if c["kind"] in _NESTED else _text(f"`{c['name']}`", c["kind"]) for c in columns]
+    frame = _spark().sql(f"SELECT {', '.join(parts)} FROM {_table(request)}")
+    kinds = [f.dataType if c["kind"] in _NESTED else None for c, f in zip(columns, frame.schema.fields)]
+    names = [c["name"] for c in columns]
+    rows = [[_nested(v, kind) if kind else v for v, kind in zip(row, kinds)] for row in frame.collect()]
     worker.write_dicts((dict(zip(names, row)) for row in rows), request["out"])
     return {"rows": len(rows)}
 
