@@ -42,7 +42,7 @@ func (r valuer) condition(rows *Rows, depth int) *condition {
 		if len(rows.Cells) > 0 && r.chance(80) {
 			cell = rows.Cells[r.IntN(len(rows.Cells))][c.column]
 		}
-		if cell.Null || strings.HasSuffix(cell.Text, "Inf") || longYear.MatchString(cell.Text) && (k.Word == "DATE" || strings.HasPrefix(k.Word, "TIMESTAMP")) {
+		if cell.Null || strings.HasSuffix(cell.Text, "Inf") || k.isBeyondLiterals(cell.Text) {
 			cell = Cell{Text: "1"}
 			if k.Word != "FLOAT" && k.Word != "DOUBLE" {
 				cell, _ = k.Cell(r.value(k)) // a value of the suite's own
@@ -51,6 +51,11 @@ func (r valuer) condition(rows *Rows, depth int) *condition {
 		c.values = append(c.values, cell.Text)
 	}
 	return c
+}
+
+// isBeyondLiterals reports whether a text is a day in a year that no literal can have: casts of numbers make such ones.
+func (k Kind) isBeyondLiterals(text string) bool {
+	return (k.Word == "DATE" || strings.HasPrefix(k.Word, "TIMESTAMP")) && longYear.MatchString(text)
 }
 
 // sql is the condition in calve's words.
