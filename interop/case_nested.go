@@ -8,7 +8,9 @@ import "strings"
 var nestedColumns = []Column{{"id", "BIGINT NOT NULL"}, {"c_array", "ARRAY<INT>"}, {"c_texts", "ARRAY<STRING NOT NULL>"},
 	{"c_lists", "ARRAY<ARRAY<BIGINT>>"}, {"c_map", "MAP<STRING NOT NULL, DOUBLE>"}, {"c_map_int", "MAP<INT NOT NULL, ARRAY<DECIMAL(20, 2)>>"},
 	{"c_row", "ROW<`x` INT, `y` STRING, `z` ROW<`deep` TIMESTAMP(6), `day` DATE>>"}, {"c_rows", "ARRAY<ROW<`p` INT, `q` DECIMAL(20, 2)>>"},
-	{"c odd é.%", "MAP<STRING NOT NULL, ROW<`a b` INT, `ç.d` BOOLEAN>>"}, {"c_bag", "MULTISET<STRING NOT NULL>"}}
+	{"c odd é.%", "MAP<STRING NOT NULL, ROW<`a b` INT, `ç.d` BOOLEAN>>"},
+	{"c_mix", "ROW<`bytes` ARRAY<BYTES>, `at` TIMESTAMP(6) WITH LOCAL TIME ZONE, `f` FLOAT, `t` TINYINT, `s` SMALLINT, `days` MAP<DATE NOT NULL, VARBINARY(4)>>"},
+	{"c_bag", "MULTISET<STRING NOT NULL>"}}
 
 func init() {
 	type list = []any
@@ -17,12 +19,17 @@ func init() {
 	rows := rowsOf(nestedColumns,
 		list{1, list{1, nil, 3}, list{"x", ""}, list{list{1, nil}, list{}, nil}, list{pair("one", 1.5), pair("null", nil)},
 			list{pair(7, list{"7.25", nil}), pair(-1, list{})}, object{"x": 1, "y": "y", "z": object{"deep": "1969-12-31T23:59:59.999999000", "day": "2024-02-29"}},
-			list{object{"p": 1, "q": "1.50"}, nil, object{"p": nil, "q": nil}}, list{pair("k", object{"a b": 1, "ç.d": true}), pair("", nil)}, list{pair("a", 2)}},
-		list{2, list{}, list{}, list{}, list{}, list{}, object{"x": nil, "y": nil, "z": nil}, list{}, list{}, list{}},
+			list{object{"p": 1, "q": "1.50"}, nil, object{"p": nil, "q": nil}}, list{pair("k", object{"a b": 1, "ç.d": true}), pair("", nil)},
+			object{"bytes": list{"00ff", nil, ""}, "at": "1969-12-31T23:59:59.999999000", "f": 1.5, "t": -128, "s": 32767, "days": list{pair("1969-12-31", "ff"), pair("2024-02-29", nil)}},
+			list{pair("a", 2)}},
+		list{2, list{}, list{}, list{}, list{}, list{}, object{"x": nil, "y": nil, "z": nil}, list{}, list{},
+			object{"bytes": list{}, "at": nil, "f": nil, "t": nil, "s": nil, "days": list{}}, list{}},
 		// PyIceberg 0.12 gives lists and maps of rows that are null as empty ones: they are empty here.
-		list{3, nil, nil, nil, nil, nil, nil, list{}, list{}, nil},
+		list{3, nil, nil, nil, nil, nil, nil, list{}, list{}, nil, nil},
 		list{4, list{0}, list{"longer than seven bytes"}, list{list{9}}, list{pair("", 0.0)}, list{pair(0, nil)},
-			object{"x": 0, "y": "", "z": object{"deep": nil, "day": nil}}, list{object{"p": 0, "q": "0.00"}}, list{}, list{pair("b", 1), pair("c", 3)}})
+			object{"x": 0, "y": "", "z": object{"deep": nil, "day": nil}}, list{object{"p": 0, "q": "0.00"}}, list{},
+			object{"bytes": list{"01"}, "at": "2024-02-29T12:34:56.789012000", "f": "-Infinity", "t": 0, "s": -1, "days": list{pair("0001-01-01", "")}},
+			list{pair("b", 1), pair("c", 3)}})
 	changed := append(puts(rows[2:]), Put(with(rows[0], "c_array", list{9})), Del(rows[1]))
 	RegisterCase(&Case{
 		Name: "nested", About: "nested types in a key table",
