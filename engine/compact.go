@@ -37,7 +37,7 @@ type run struct {
 // bucket's files have changed, or something that kept a compaction from being asked for has ended.
 func (t *Table) enqueueLocked(b *bucket) {
 	f := t.form.Load()
-	if t.compactor == nil || f.opts.WriteOnly || t.closed || t.poison != nil {
+	if t.compactor == nil || f.opts.WriteOnly && !t.set.Dedicated || t.closed || t.poison != nil {
 		return
 	}
 	t.askLocked(b, lsm.Shape)
@@ -88,9 +88,9 @@ func (t *Table) askLocked(b *bucket, why lsm.Reason) {
 func (t *Table) jobLocked(b *bucket, why lsm.Reason) (lsm.Job, bool) {
 	p := t.form.Load().policy
 	switch {
-	case len(b.running) == 1:
+	case len(b.running) == 1 && t.set.Claim == nil: // a claim is for one compaction
 		return lsm.PickYoung(b.levels, p, func(name string) bool { return b.running[0].files[name] })
-	case len(b.running) > 1:
+	case len(b.running) > 0:
 		return lsm.Job{}, false
 	case why == lsm.Shape:
 		return lsm.Pick(b.levels, p)
@@ -115,7 +115,59 @@ func (t *Table) beginLocked(b *bucket, k *task, job lsm.Job) (end func()) {
 // runTask is the goroutine of a background compaction. It was counted in the wait group when it was asked for.
 func (t *Table) runTask(k *task) {
 	defer t.wg.Done()
-	ctx, b := t.ctx, k.b
+	b := k.b
+	begun, err := t.claimTask(k)
+	if !begun { // another process is at the bucket, or claims do not work
+		t.mu.Lock()
+		b.waiting = nil
+		t.mu.Unlock()
+		t.compactor.finish(k)
+	}
+	if begun && err == nil || t.ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		t.metrics.compactFailed.Add(1)
+	}
+	if err != nil && !errors.Is(err, manifest.ErrConflict) {
+		t.env.Log.Warn("compaction failed, will try again", "bucket", t.store.URL(b.part.Dir), "error", err)
+		if t.set.Events.Background != nil {
+			t.set.Events.Background("compaction", err)
+		}
+	}
+	select { // the next commit to the bucket, or this pause, brings the next try
+	case <-t.ctx.Done():
+		return
+	case <-t.env.After(time.Second):
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enqueueLocked(b)
+}
+
+// claimTask does a task under the claim of its bucket, where processes share the table. begun is false if the task was
+// not touched.
+func (t *Table) claimTask(k *task) (begun bool, err error) {
+	if t.set.Claim == nil {
+		return true, t.doTask(t.ctx, k)
+	}
+	_, err = t.set.Claim(t.ctx, k.b.part.Dir, func(ctx context.Context) error {
+		// Who had the bucket before may have done it all. Work is chosen among what there is now.
+		t.commitMu.Lock()
+		err := t.refresh(ctx)
+		t.commitMu.Unlock()
+		if err != nil {
+			return err
+		}
+		begun = true
+		return t.doTask(ctx, k)
+	})
+	return begun, err
+}
+
+// doTask chooses the files of a task and compacts them. When it returns the task has ended.
+func (t *Table) doTask(ctx context.Context, k *task) error {
+	b := k.b
 	t.mu.Lock()
 	b.waiting = nil
 	var job lsm.Job
@@ -129,7 +181,7 @@ func (t *Table) runTask(k *task) {
 		t.mu.Lock()
 		t.enqueueLocked(b)
 		t.mu.Unlock()
-		return
+		return nil
 	}
 	end, began := t.beginLocked(b, k, job), t.env.Now()
 	t.askLocked(b, lsm.Shape) // what is new enough to go beside it
@@ -138,6 +190,7 @@ func (t *Table) runTask(k *task) {
 	end()
 	t.compactor.finish(k)
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	b.failed = err != nil
 	if err == nil && job.Full {
 		t.compactor.measured(k, t.env.Now().Sub(began))
@@ -146,25 +199,7 @@ func (t *Table) runTask(k *task) {
 	if err == nil {
 		t.enqueueLocked(b)
 	}
-	t.mu.Unlock()
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	t.metrics.compactFailed.Add(1)
-	if !errors.Is(err, manifest.ErrConflict) {
-		t.env.Log.Warn("compaction failed, will try again", "bucket", t.store.URL(b.part.Dir), "error", err)
-		if t.set.Events.Background != nil {
-			t.set.Events.Background("compaction", err)
-		}
-	}
-	select { // the next commit to the bucket, or this pause, brings the next try
-	case <-ctx.Done():
-		return
-	case <-t.env.After(time.Second):
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.enqueueLocked(b)
+	return err
 }
 
 type picker func(*lsm.Levels, lsm.Policy) (lsm.Job, bool)
@@ -428,9 +463,17 @@ func (t *Table) expireLoop(ctx context.Context) {
 }
 
 func (t *Table) expire(ctx context.Context) error {
-	if t.form.Load().opts.WriteOnly {
+	if t.form.Load().opts.WriteOnly && !t.set.Dedicated {
 		return nil
 	}
+	if t.set.Claim == nil {
+		return t.expireNow(ctx)
+	}
+	_, err := t.set.Claim(ctx, "expire", t.expireNow)
+	return err
+}
+
+func (t *Table) expireNow(ctx context.Context) error {
 	if err := t.keepProgress(ctx); err != nil {
 		return err
 	}

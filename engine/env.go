@@ -7,6 +7,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -59,6 +60,13 @@ type Settings struct {
 	Compaction int
 	// Compactor runs them, together with those of other tables. Nil: the table has one of its own, with Compaction workers.
 	Compactor *Compactor
+	// Dedicated compacts and expires tables that are write-only too: their writers leave it to this process.
+	Dedicated bool
+	// Claim, when not nil, is asked before a background compaction of a bucket, named by its folder, and before an expiry,
+	// named "expire": it calls work if no other process is at it, and says whether it did. What is compacted without a
+	// claim, or after it was lost, costs work that is done twice and nothing else: the later result finds a conflict and is
+	// dropped.
+	Claim func(ctx context.Context, name string, work func(context.Context) error) (held bool, err error)
 	// ExpireEvery is the time between two expiries of old snapshots; 0: never by this process.
 	ExpireEvery time.Duration
 	// FollowEvery is the time between two looks for snapshots of other writers while this process commits nothing; what

@@ -22,16 +22,36 @@ func closeTable(ctx context.Context, t *engine.Table) error {
 }
 
 func (a *app) compactCmd() *cobra.Command {
-	var full bool
+	var full, watch bool
+	w := &watcher{app: a}
 	c := &cobra.Command{
 		Use:   "compact TABLE",
-		Short: "Compact a table until nothing is left to do",
+		Short: "Compact a table until nothing is left to do, or tables as they are written",
 		Long: `Merge the sorted runs of every bucket as the table's options ask, or with --full everything into the top level. Safe
-beside running writers: a compaction that loses against another one is dropped and tried again.`,
+beside running writers: a compaction that loses against another one is dropped and tried again.
+
+With --watch, compact and expire until interrupted, as a worker of its own beside the writers: all tables of the
+warehouse, or those that patterns such as shop.* name, those that are write-only too. Any number of workers may share
+tables: a worker claims a bucket by a conditional put before it begins, and renews the claim while it works. One that is
+killed costs only what it was doing; its claim is free after --claim-for. Let writers leave compaction to the workers:
+compaction.workers: 0 in the configuration of calve serve, or the table option write-only.`,
 		Example: `  calve compact shop.orders -w file:///data/lake
-  calve compact shop.orders -w file:///data/lake --full`,
-		Args: oneTable,
+  calve compact shop.orders -w file:///data/lake --full
+  calve compact --watch -w s3://lake/raw --workers 4
+  calve compact --watch 'shop.*' 'crm.*' -w s3://lake/raw --rate 100`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				return nil
+			}
+			return oneTable(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if watch {
+				if full {
+					return errors.New("--watch compacts as the tables' options ask: it does not go with --full")
+				}
+				return w.run(cmd.Context(), args)
+			}
 			log, err := a.logger()
 			if err != nil {
 				return err
@@ -73,6 +93,8 @@ beside running writers: a compaction that loses against another one is dropped a
 		},
 	}
 	c.Flags().BoolVar(&full, "full", false, "compact everything into the top level")
+	c.Flags().BoolVar(&watch, "watch", false, "go on until interrupted, over many tables")
+	w.flags(c)
 	return c
 }
 
