@@ -59,6 +59,14 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
+// Signal sends the program a signal.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.Alive(); err != nil {
+		return err
+	}
+	return syscall.Kill(-p.cmd.Process.Pid, s)
+}
+
 // Stop asks the program to end and kills it when it does not.
 func (p *Process) Stop(patience time.Duration) error {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
