@@ -57,7 +57,7 @@ func (t *Table) askAged(sweepAfter time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.form.Load()
-	if t.closed || t.poison != nil || f.opts.WriteOnly {
+	if t.closed || t.poison != nil || t.leavesFiles(f) {
 		return
 	}
 	now := t.env.Now()

@@ -37,7 +37,7 @@ type run struct {
 // bucket's files have changed, or something that kept a compaction from being asked for has ended.
 func (t *Table) enqueueLocked(b *bucket) {
 	f := t.form.Load()
-	if t.compactor == nil || f.opts.WriteOnly && !t.set.Dedicated || t.closed || t.poison != nil {
+	if t.compactor == nil || t.leavesFiles(f) || t.closed || t.poison != nil {
 		return
 	}
 	t.askLocked(b, lsm.Shape)
@@ -47,6 +47,9 @@ func (t *Table) enqueueLocked(b *bucket) {
 	t.crowdLocked(b)
 	t.ageLocked(b)
 }
+
+// leavesFiles reports whether another process compacts and expires the table.
+func (t *Table) leavesFiles(f *form) bool { return f.opts.WriteOnly && !t.set.Dedicated }
 
 // tasks are the bucket's compactions in the background.
 func (b *bucket) tasks() []*task {
@@ -463,7 +466,7 @@ func (t *Table) expireLoop(ctx context.Context) {
 }
 
 func (t *Table) expire(ctx context.Context) error {
-	if t.form.Load().opts.WriteOnly && !t.set.Dedicated {
+	if t.leavesFiles(t.form.Load()) {
 		return nil
 	}
 	if t.set.Claim == nil {
