@@ -73,6 +73,21 @@ func TestCompactAppend(t *testing.T) {
 	}
 }
 
+// TestAppendStatsHaveNoLevel: metadata.stats-mode.per.level is for the levels of tables with a key.
+func TestAppendStatsHaveNoLevel(t *testing.T) {
+	for _, key := range [][]string{nil, {"n"}} {
+		options := map[string]string{"bucket": "1", "metadata.stats-mode.per.level": "0:none"}
+		if key == nil {
+			options["bucket-key"] = "n"
+		}
+		b := newBucket(t, newRand(t), storage.NewMem(), newSchema(t, key, options, "n INT"))
+		made := b.flush([]row{{vals: []any{int32(1)}}})
+		if got := made[0].ValueStatsAll; got != (key == nil) {
+			t.Errorf("key %v: statistics of all columns: %v", key, got)
+		}
+	}
+}
+
 func sumRows(files []manifest.DataFile) (n int64) {
 	for i := range files {
 		n += files[i].Rows
