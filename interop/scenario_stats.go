@@ -137,7 +137,7 @@ func compareStats(ctx context.Context, l *Lab, java *paimonJava, mode string, ke
 		steps = append(steps, HistoryStep{Do: doCompactFull})
 	}
 	for i, s := range steps {
-		if err := errors.Join(ours.step(ctx, &s), theirs.step(ctx, &s)); err != nil {
+		if err := errors.Join(ours.step(ctx, &s), theirs.step(ctx, &s, 0)); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 		if err := sameManifests(ctx, ours.reader.Meta(), other.reader.Meta()); err != nil {
