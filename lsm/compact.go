@@ -51,7 +51,7 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if job.Output == 0 {
 		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
 	}
-	if err := c.run(ctx, sections); err != nil {
+	if err := errors.Join(c.run(ctx, sections), c.dropTemps(ctx)); err != nil {
 		return Change{}, c.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
 	}
 	c.change.Added = append(c.change.Added, c.out.made...)
@@ -83,6 +83,7 @@ type compaction struct {
 	expired map[string]bool // files with rows that have expired
 	group   [][]SortedRun   // adjacent sections to be rewritten together
 	mem     *arena          // of the merged batches
+	temps   []*outputs      // of narrow
 }
 
 func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
@@ -145,7 +146,11 @@ func (c *compaction) flushGroup(ctx context.Context) error {
 
 // rewrite brings one section into the output.
 func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
-	parts, err := c.stretches(ctx, section)
+	runs, err := c.narrow(ctx, section)
+	if err != nil {
+		return err
+	}
+	parts, err := c.stretches(ctx, runs)
 	if err != nil {
 		return err
 	}
@@ -173,14 +178,14 @@ func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
 
 // merge merges rows of several runs into the output.
 func (c *compaction) merge(ctx context.Context, parts [][]fileRows) error {
-	s := c.files.Schema
+	s, files := c.files.Schema, c.files.shared(len(parts))
 	var runs []Run
 	for _, p := range parts {
 		if len(p) > 0 {
-			runs = append(runs, c.files.unexpired(c.files.openRows(c.part, p, s, allColumns(s))))
+			runs = append(runs, files.unexpired(files.openRows(c.part, p, s, allColumns(s))))
 		}
 	}
-	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, mem: c.mem, store: true}, runs)
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, BatchBytes: batchMemory, mem: c.mem, store: true}, runs)
 	err := c.pump(ctx, m)
 	return errors.Join(err, m.Close())
 }

@@ -38,6 +38,9 @@ type Files struct {
 	noCopy    bool
 	leastCopy int64
 	cutRows   int
+	readMost  int64
+
+	runs int // how many are read at once; 0: not known
 }
 
 // Part is where the files of one bucket belong.

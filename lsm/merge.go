@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -27,6 +28,7 @@ type MergeSpec struct {
 	KeyCols     []int // positions of the key columns, in key order, in Rows.Cols
 	DropDeletes bool  // leave rows of kind -D and -U out of the result
 	BatchRows   int   // most rows in a batch; 0: DefaultBatchRows
+	BatchBytes  int64 // about the most bytes in a batch, but for a window; 0: no limit
 
 	// Rule is what becomes of the rows of a key; nil: the one with the highest sequence number stays, as it is.
 	Rule *MergeRule
@@ -62,6 +64,7 @@ type Merger struct {
 	wins   []*window // sources that ranges name
 	ranges []Range
 	rows   int
+	bytes  int64
 
 	groups groups
 	sealed int  // ranges before this one do not grow any more
@@ -83,6 +86,7 @@ type window struct {
 	order   seqVec // by sequence.field, if the rule has it
 	level   int    // of the file, if the rule asks for it
 	deletes bool   // some row is a delete
+	row     int64  // bytes of a row, if MergeSpec.BatchBytes asks
 	slot    int    // number in Merger.wins, -1 if no range names it
 }
 
@@ -112,6 +116,9 @@ const (
 func Merge(spec MergeSpec, runs []Run) *Merger {
 	if spec.BatchRows <= 0 {
 		spec.BatchRows = DefaultBatchRows
+	}
+	if spec.BatchBytes <= 0 {
+		spec.BatchBytes = math.MaxInt64
 	}
 	m := &Merger{spec: spec, keys: NewKeys(spec.Schema), runs: runs, prev: -1, minGallop: startGallop}
 	if r := spec.Rule; r != nil && (r.grouped || r.seq != nil) {
@@ -186,7 +193,7 @@ func (m *Merger) next(ctx context.Context) (datafile.Rows, error) {
 		w.slot = -1
 	}
 	clear(m.wins)
-	m.wins, m.ranges, m.rows, m.sealed = m.wins[:0], m.ranges[:0], 0, 0
+	m.wins, m.ranges, m.rows, m.bytes, m.sealed = m.wins[:0], m.ranges[:0], 0, 0, 0
 	m.groups.reset()
 	return rows, err
 }
@@ -305,6 +312,7 @@ func (m *Merger) load(ctx context.Context, i int) error {
 				return fmt.Errorf("merge: %w", err)
 			}
 		}
+		w.row = rowBytes(rows)
 		c.win, c.pos = w, 0
 		m.tree.head[i] = w.keys.Prefix[0]
 		return nil
@@ -338,7 +346,7 @@ func (m *Merger) plan(ctx context.Context) error {
 			continue
 		}
 		m.closeGroup()
-		if m.rows >= m.spec.BatchRows || len(m.wins) >= 2*len(m.runs) {
+		if m.rows >= m.spec.BatchRows || m.bytes >= m.spec.BatchBytes || len(m.wins) >= 2*len(m.runs) {
 			return nil
 		}
 		end := c.pos + 1
@@ -389,6 +397,7 @@ func (m *Merger) emit(w *window, from, to int) {
 		m.name(w)
 	}
 	m.rows += to - from
+	m.bytes += int64(to-from) * w.row
 	if n := len(m.ranges); n > m.sealed {
 		if r := &m.ranges[n-1]; int(r.Src) == w.slot && int(r.Start+r.N) == from {
 			r.N += int32(to - from)

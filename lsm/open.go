@@ -105,6 +105,7 @@ func (r *fileRun) openNext(ctx context.Context) error {
 	spec.Ranges = r.todo[0].ranges
 	spec.BatchRows = r.files.windowRows(m)
 	spec.ReadAhead = r.files.readAhead(len(spec.Cols))
+	spec.TextBytes = r.files.textBytes(spec.Schema, spec.Cols)
 	rd, err := datafile.Open(file, r.url(), written, spec)
 	if err != nil {
 		return errors.Join(fmt.Errorf("open data file %s: %w", r.url(), err), file.Close())
@@ -117,9 +118,11 @@ func (r *fileRun) openNext(ctx context.Context) error {
 	return nil
 }
 
-// readAhead is how much of each column is fetched at once: all columns together about as much as a window holds.
+// readAhead is how much of each column is fetched at once: all columns together about as much as a window holds, of many
+// runs at once less.
 func (f Files) readAhead(cols int) int {
-	return int(min(max(f.windowBytes()/int64(max(1, cols)), minReadAhead), maxReadAhead))
+	least := min(minReadAhead, max(readMemory/2/int64(max(1, cols*f.runs)), minReadAhead/8))
+	return int(min(max(f.windowBytes()/int64(max(1, cols)), least), maxReadAhead))
 }
 
 func (f Files) windowBytes() int64 {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestCopyModel lets buckets live whose flushes have keys of narrow ranges, of all merge engines and layouts. Each compaction
-// is done with copying and without: both give the same rows, and the bucket holds what a map holds.
+// is done with copying, and perhaps in steps for want of memory, and without: both give the same rows, and the bucket holds what a map holds.
 func TestCopyModel(t *testing.T) {
 	r := newRand(t)
 	copied, merged := int64(0), int64(0)
@@ -35,6 +35,9 @@ func TestCopyModel(t *testing.T) {
 		b := newBucket(t, r, storage.NewMem(), s)
 		b.files.Parallel = 1 + r.IntN(3)
 		b.files.leastCopy, b.files.cutRows = 1+int64(r.IntN(500)), 1+r.IntN(30)
+		if r.IntN(2) == 0 {
+			b.files.readMost = 1 + int64(r.IntN(1<<16)) // some runs are merged before the others
+		}
 		pool := randPool(r, s, 2000)
 		slices.SortFunc(pool, compareKeys)
 		for step := range 10 {
@@ -67,6 +70,9 @@ func TestCopyModel(t *testing.T) {
 				if diff := diffRows(got, want); diff != "" {
 					t.Fatalf("round %d, step %d: copying changes rows: %s", round, step, diff)
 				}
+				if n := len(objects(t, b.files.Store)); n != len(b.live()) {
+					t.Fatalf("round %d, step %d: %d objects are left, %d files are live", round, step, n, len(b.live()))
+				}
 			}
 			if len(engine) == 0 && step%3 == 2 {
 				b.check()
@@ -85,7 +91,7 @@ func TestCopyModel(t *testing.T) {
 func (b *bucket) trial(j Job) []row {
 	b.t.Helper()
 	f := b.files
-	f.noCopy = true
+	f.noCopy, f.readMost = true, 0
 	c, err := f.Compact(b.t.Context(), b.part, j)
 	if err != nil {
 		b.t.Fatal(err)

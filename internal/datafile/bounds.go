@@ -309,6 +309,19 @@ func bigEndian(v []byte) decimal128.Num {
 	return decimal128.New(int64(binary.BigEndian.Uint64(buf[:8])), binary.BigEndian.Uint64(buf[8:]))
 }
 
+// shorten cuts texts of more than so many bytes to so many characters: what is kept of a page or a file must not grow with
+// its longest texts. The bounds are lost if the upper one cannot be shortened.
+func (b *bounds) shorten(size, characters int) {
+	if len(b.tlo) > size {
+		b.tlo, b.cut = []byte(truncateMin(string(b.tlo), characters)), true
+	}
+	if len(b.thi) > size {
+		s, ok := truncateMax(string(b.thi), characters)
+		b.thi, b.cut = []byte(s), true
+		b.lost = b.lost || !ok
+	}
+}
+
 // indexBytes is the length to which texts are cut in the page index (as Parquet's Java library does).
 const indexBytes = 64
 

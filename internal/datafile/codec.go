@@ -57,6 +57,9 @@ func decompress(codec int32, buf, src []byte, n int) ([]byte, error) {
 	if !plausible(codec, len(src), n) {
 		return buf, corruptf("page of %d compressed bytes claims %d", len(src), n)
 	}
+	if codec == codecZstd && n < zstdBlock {
+		return decompressSmall(buf, src, n)
+	}
 	want := n + slack
 	if codec == codecZstd {
 		want = n + zstdBlock + slack
@@ -87,6 +90,27 @@ func decompress(codec int32, buf, src []byte, n int) ([]byte, error) {
 		return buf, corruptf("page decompresses to %d bytes, its header says %d", got, n)
 	}
 	return buf[:n], nil
+}
+
+// zstdScratch lends room for pages that are smaller than the room which the decoder wants behind them: with many columns that
+// room would be most of what a reader holds.
+var zstdScratch = sync.Pool{New: func() any { b := make([]byte, 2*zstdBlock+slack); return &b }}
+
+// decompressSmall is decompress for zstd and small pages.
+func decompressSmall(buf, src []byte, n int) ([]byte, error) {
+	scratch := zstdScratch.Get().(*[]byte)
+	defer zstdScratch.Put(scratch)
+	got, err := unzstd((*scratch)[:0:len(*scratch)-slack], src)
+	if err != nil {
+		return buf, corruptf("decompress: %w", err)
+	}
+	if got != n {
+		return buf, corruptf("page decompresses to %d bytes, its header says %d", got, n)
+	}
+	if cap(buf) < n+slack {
+		buf = make([]byte, n+n/8+slack)
+	}
+	return buf[:copy(buf[:n], *scratch)], nil
 }
 
 func unzstd(dst, src []byte) (int, error) {

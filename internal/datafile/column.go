@@ -52,7 +52,8 @@ type column struct {
 	placed bool // places were looked for
 	tail   *tailWindow
 
-	out builder
+	most int // bytes of texts at which a batch ends early
+	out  builder
 }
 
 // builder is the batch being filled.
@@ -115,7 +116,7 @@ func (c *column) next(n int) (arrow.Array, error) {
 
 // begin makes room for a batch of n rows.
 func (c *column) begin(n int) {
-	c.out = builder{want: n, limit: batchBytes}
+	c.out = builder{want: n, limit: c.most}
 	switch {
 	case c.text:
 		c.out.off = view[int32](dirtyBytes(4 * (n + 1)))

@@ -95,7 +95,7 @@ func (c *groupCopy) copy() error {
 			return fmt.Errorf("column %q: %w", e.name, err)
 		}
 		g.chunks[i] = *m
-		e.file.merge(&m.bounds, e.order)
+		e.mergeFile(&m.bounds)
 		e.fileNulls += max(m.nulls, 0)
 		if e.from == fromSeq {
 			if c.lo, c.hi = m.bounds.lo, m.bounds.hi; !m.bounds.known(orderInt) {

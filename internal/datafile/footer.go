@@ -87,6 +87,7 @@ const (
 // chunk is the part of a column in one row group.
 type chunk struct {
 	offset, size int64
+	full         int64 // size uncompressed, as the file claims; only for estimates
 	values       int64
 	codec        int32
 	encodings    uint32 // a bit for each; bit 31 stands for those above
@@ -377,6 +378,8 @@ func readChunk(t *thriftReader, size int64) chunk {
 				c.codec = t.int32(typ)
 			case 5:
 				c.values = t.int(typ)
+			case 6:
+				c.full = t.int(typ)
 			case 7:
 				c.size = t.int(typ)
 			case 9:

@@ -38,7 +38,7 @@ type levelBatch struct {
 // read gathers n rows, or fewer if they are large, but at least one.
 func (c *leafColumn) read(n int) error {
 	c.begin(n)
-	c.out.limit = batchBytes + rowBytes
+	c.out.limit = c.most + rowBytes
 	c.defs, c.reps, c.rows = c.defs[:0], c.reps[:0], 0
 	p := &c.page
 	for {
@@ -70,7 +70,7 @@ func (c *leafColumn) read(n int) error {
 		if err := c.takeSlots(k); err != nil {
 			return err
 		}
-		if len(c.defs) >= batchSlots || c.out.used >= batchBytes {
+		if len(c.defs) >= batchSlots || c.out.used >= c.most {
 			n = c.rows // to the end of this row
 		}
 		if len(c.defs) > batchSlots+rowSlots {

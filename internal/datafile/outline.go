@@ -21,6 +21,9 @@ type Outline struct {
 	// Units are the pieces of the file that can be copied, in row order and without a gap: between two of them, all columns
 	// begin a page. There is none if the file cannot be copied at all.
 	Units []Unit
+	// Reading is about how much memory a Reader of all columns holds beside its batches, with the least ReadAhead: a page of each
+	// column, as it is and unpacked, and a dictionary. It is known of every Parquet file.
+	Reading int64
 
 	f      storage.File
 	name   string
@@ -59,17 +62,18 @@ const encBitPacked = 4
 func NewOutline(f storage.File, name string, fileSchema *schema.Schema, cfg WriterConfig, least int64) (_ *Outline, err error) {
 	defer recovered(&err, ErrCorrupt)
 	o := &Outline{f: f, name: name, cfg: cfg}
-	if formatOf(name) != "parquet" || !sameColumns(fileSchema, cfg.Schema) {
+	if formatOf(name) != "parquet" {
 		return o, nil
 	}
 	if o.foot, err = readFooter(f); err != nil {
 		return nil, fmt.Errorf("data file %s: %w", name, err)
 	}
+	o.Reading = o.foot.reading()
 	parts, from := fileParts(cfg.Schema, cfg.Keyed, cfg.Thin)
 	if o.leaves, err = fileColumns(parts, from); err != nil {
 		return nil, err
 	}
-	if !o.trusted() || !o.shaped(parts) {
+	if !sameColumns(fileSchema, cfg.Schema) || !o.trusted() || !o.shaped(parts) {
 		return o, nil
 	}
 	if cfg.Keyed {
@@ -93,6 +97,35 @@ func NewOutline(f storage.File, name string, fileSchema *schema.Schema, cfg Writ
 		start += o.foot.groups[g].rows
 	}
 	return o, nil
+}
+
+// otherPage is about the most that pages of other programs have.
+const otherPage = 1 << 20
+
+// mostPage is about the most that a page of a file of so many columns has.
+func mostPage(columns int) int { return min(max(allPageBytes/columns, leastPageBytes), pageBytes) }
+
+// reading estimates Outline.Reading.
+func (f *footer) reading() int64 {
+	page := int64(otherPage)
+	if strings.HasPrefix(f.writer, "calve version ") {
+		page = int64(mostPage(len(f.leaves)))
+	}
+	sum := int64(0)
+	for i := range f.leaves {
+		most := int64(0)
+		for _, g := range f.groups {
+			k := &g.chunks[i]
+			full := min(max(k.full, k.size, 0), 16*page)
+			n := min(full, page) + min(k.size, page)
+			if k.encodings&(1<<encRLEDict|1<<encPlainDict) != 0 {
+				n += min(full, page)
+			}
+			most = max(most, n)
+		}
+		sum += most
+	}
+	return sum
 }
 
 // sameColumns reports whether two versions of a schema have the same columns.

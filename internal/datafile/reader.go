@@ -30,6 +30,8 @@ type ReadSpec struct {
 	KeyValue bool
 	// BatchRows is the most rows that Next gives; 0 is 65,536.
 	BatchRows int
+	// TextBytes ends a batch early: a column of texts has no more than this in one, unless a single value is larger; 0 is 64 MiB.
+	TextBytes int
 	// ReadAhead is how many bytes of a column are fetched at once; 0 is 1 MiB. More helps where a request is slow.
 	ReadAhead int
 	// Ranges, when not nil, are the only rows of a Parquet file to read, in order and without overlap. Prune is not used then.
@@ -62,6 +64,7 @@ type Reader struct {
 	ranges []rowRange
 	keep   func(Rows) (bool, error)
 	early  int
+	text   int // most bytes of texts of a column in a batch
 
 	cols      []outColumn
 	seq, kind *column
@@ -128,6 +131,9 @@ func (r *Reader) openParquet(fileSchema *schema.Schema, want ReadSpec, step int)
 		}
 	}
 	r.left = r.foot.rows
+	if r.text = want.TextBytes; r.text <= 0 || r.text > batchBytes {
+		r.text = batchBytes
+	}
 	if want.KeyValue {
 		if r.seq, err = r.system(SeqColumn, schema.BigInt, step); err != nil {
 			return err
@@ -227,7 +233,7 @@ func (r *Reader) physical(e *element, name string, t schema.Type, step int) (*co
 	if err != nil {
 		return nil, err
 	}
-	c.in = chunkReader{f: r.f, step: step}
+	c.in, c.most = chunkReader{f: r.f, step: step}, r.text
 	c.at, c.tail = e.at, &r.foot.tail
 	for _, g := range r.foot.groups {
 		k, slots := g.chunks[e.at], g.rows

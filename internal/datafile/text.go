@@ -131,7 +131,7 @@ func (c *column) reserve(k, bytes, values int) {
 		return
 	}
 	mean := float64(bytes) / float64(values)
-	o.data = dirtyBytes(min(int(mean*float64(o.want-o.n)*1.03), batchBytes) + k/8 + 2*copyStep)
+	o.data = dirtyBytes(min(int(mean*float64(o.want-o.n)*1.03), o.limit) + k/8 + 2*copyStep)
 }
 
 // grow moves the text to a buffer with room for n bytes more.

@@ -20,7 +20,7 @@ import (
 // compressed until it is whole.
 const (
 	defaultRowGroupRows = 1 << 20
-	maxRowGroupBytes    = 64 << 20
+	maxRowGroupBytes    = 32 << 20
 )
 
 // All columns end a page at the first of these limits, so that the rows between two such cuts can be copied as they are: see
@@ -121,6 +121,7 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("data file writer: %w", err)
 		}
+		e.most = mostPage(len(leaves))
 		out.cols = append(out.cols, e)
 	}
 	if cfg.Keyed {
@@ -135,6 +136,10 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 			m = cfg.Stats(f.Name)
 		}
 		out.mode = append(out.mode, m)
+		_, short := m.Truncate()
+		for _, e := range out.cols {
+			e.whole = e.whole || e.from == i && !short && m != schema.StatsNone && m != schema.StatsCounts
+		}
 	}
 	return out, nil
 }
