@@ -8,7 +8,7 @@ import (
 
 // Time alone asks for compactions too: a bucket that nobody writes to any more is swept, and rows of a table with
 // `compaction.optimization-interval` reach the highest level within that time, for readers that see no other. The
-// compactor looks once a second; it costs nothing for buckets that have nothing to do.
+// compactor looks every second, or ten for cold buckets; it costs nothing for buckets that have nothing to do.
 
 // wroteLocked notes that rows have come to the bucket; mu is held.
 func (t *Table) wroteLocked(b *bucket) {

@@ -53,7 +53,7 @@ func newAging(t *testing.T, s *schema.Schema, sweepAfter time.Duration) *aging {
 func (a *aging) after(d time.Duration) []int {
 	a.t.Helper()
 	a.clock.Add(int64(d))
-	for range 2 { // the second is taken when the first look has ended
+	for range 11 { // one of ten looks is for cold buckets, and the last is taken when the one before has ended
 		a.tick <- time.Now()
 	}
 	for end := time.Now().Add(30 * time.Second); a.tab.Metrics().CompactionDebt > 0; time.Sleep(time.Millisecond) {

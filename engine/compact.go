@@ -448,15 +448,26 @@ func (t *Table) acquire(ctx context.Context, b *bucket) error {
 	}
 }
 
-// expireLoop removes old snapshots from time to time.
+// expireLoop removes old snapshots from time to time. While the table has no new ones, time alone can make some of them
+// old, and it looks less often.
 func (t *Table) expireLoop(ctx context.Context) {
-	for {
+	for last, skipped := int64(-1), 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.env.After(t.set.ExpireEvery):
 		}
-		if err := t.expire(ctx); err != nil && ctx.Err() == nil {
+		now := t.metrics.snapshot.Load()
+		if now == last && skipped < quietFactor-1 {
+			skipped++
+			continue
+		}
+		err := t.expire(ctx)
+		if err == nil {
+			last, skipped = now, 0
+			continue
+		}
+		if ctx.Err() == nil {
 			t.env.Log.Warn("expiry of old snapshots failed, will try again", "table", t.store.URL(""), "error", err)
 			if t.set.Events.Background != nil {
 				t.set.Events.Background("expiry", err)

@@ -67,13 +67,16 @@ func (c *Compactor) Close() {
 	<-c.done
 }
 
-// tick is how often the compactor looks for what time alone asks for.
-const tick = time.Second
+// tick is how often the compactor looks for what time alone asks for; cold buckets can wait for sweepTicks of them.
+const (
+	tick       = time.Second
+	sweepTicks = 10
+)
 
 // loop is the compactor's goroutine.
 func (c *Compactor) loop() {
 	defer close(c.done)
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-c.stop:
 			return
@@ -84,7 +87,9 @@ func (c *Compactor) loop() {
 		tables := slices.Collect(maps.Keys(c.tables))
 		c.mu.Unlock()
 		for _, t := range tables {
-			t.askAged(c.set.SweepAfter)
+			if sweep := n%sweepTicks == 0; sweep || t.form.Load().policy.Fresh > 0 {
+				t.askAged(c.set.SweepAfter)
+			}
 		}
 	}
 }

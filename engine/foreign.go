@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/storage"
@@ -152,18 +153,20 @@ func (t *Table) refresh(ctx context.Context) error {
 }
 
 // followLoop looks for snapshots of other writers while this process publishes none, so that their files are compacted
-// here and the progress of the job stays among the snapshots that an expiry keeps.
+// here and the progress of the job stays among the snapshots that an expiry keeps. Where there are none for long, it looks
+// less often, so that thousands of tables may be open that nobody writes to.
 func (t *Table) followLoop(ctx context.Context) {
-	for last := int64(-1); ; {
+	for last, quiet := int64(-1), 0; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.env.After(t.set.FollowEvery):
+		case <-t.env.After(quietWait(t.set.FollowEvery, quiet)):
 		}
 		now := t.metrics.snapshot.Load()
 		idle := now == last
 		last = now
 		if !idle {
+			quiet = 0
 			continue // our commits have looked
 		}
 		if err := t.keepProgress(ctx); err != nil && ctx.Err() == nil && t.usable() == nil {
@@ -172,5 +175,21 @@ func (t *Table) followLoop(ctx context.Context) {
 				t.set.Events.Background("following", err)
 			}
 		}
+		quiet++
+		if t.metrics.snapshot.Load() != last {
+			quiet = 0
+		}
 	}
+}
+
+// After quietLooks looks that found nothing each wait is twice the one before, up to quietFactor times the first.
+const quietLooks, quietFactor = 10, 16
+
+// quietWait is the time until the next look after some that found nothing.
+func quietWait(every time.Duration, quiet int) time.Duration {
+	factor := time.Duration(1)
+	for ; quiet >= quietLooks && factor < quietFactor; quiet-- {
+		factor *= 2
+	}
+	return every * factor
 }

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"cmd/calve":           {"*"},
 	"bench":               {"*"},
 	"bench/dataset":       {"schema"},
+	"bench/idle":          {"*"},
 	"bench/peer":          {"*"},
 	"bench/soak":          {"*"},
 	"interop":             {"*"},
