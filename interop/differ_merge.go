@@ -14,6 +14,9 @@ import (
 // generator of the merge scenarios.
 func (g *generator) mergeEngine() {
 	engine := oneOf(g.valuer, schema.Deduplicate, schema.PartialUpdate, schema.Aggregation, schema.FirstRow)
+	if engine == schema.FirstRow && !g.lookupFits() { // compactions look keys up
+		engine = schema.Deduplicate
+	}
 	g.feature("merge-" + engine)
 	for i, c := range g.Columns { // taking a value back leaves null: calve refuses that in a NOT NULL column, Java does not ask
 		if !slices.Contains(g.Key, c.Name) && !slices.Contains(g.Partition, c.Name) {
