@@ -68,6 +68,19 @@ func (g *generator) beside() (HistoryStep, bool) {
 	return s, true
 }
 
+// isPossible reports whether a step on branches can be done: Java makes no branch of a tag whose snapshot has expired
+// (`FileSystemBranchManager.createBranch` copies its file), and so there may be none to write to.
+func (p *player) isPossible(s *HistoryStep) bool {
+	_, known := p.branches[s.Name]
+	switch s.Do {
+	case doBranch:
+		return s.Tag == "" || len(p.ids) > 0 && p.tagged[s.Tag] >= p.ids[0]
+	case doBranchWrite, doDeleteBranch:
+		return known
+	}
+	return true
+}
+
 // besides lets the player remember what a step did to branches and consumers. next is where a consumer was put.
 func (p *player) besides(s *HistoryStep, next int64) {
 	switch s.Do {
