@@ -106,6 +106,9 @@ func (w *writer) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s == nil {
+		return nil // no batch came since the last one
+	}
 	w.commits = append(w.commits, time.Since(begin))
 	w.last = s.ID
 	w.history.note(s.ID, w.model.content)
