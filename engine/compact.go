@@ -38,6 +38,8 @@ type run struct {
 func (t *Table) enqueueLocked(b *bucket) {
 	f := t.form.Load()
 	if t.compactor == nil || t.leavesFiles(f) || t.closed || t.poison != nil {
+		delete(t.crowded, b) // whoever compacts it now, its writers do not wait for that
+		t.roomLocked()
 		return
 	}
 	t.askLocked(b, lsm.Shape)

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -167,5 +168,46 @@ func TestBorrow(t *testing.T) {
 	}
 	if m := tab.Metrics(); m.Compactions == 0 {
 		t.Errorf("writers were about to wait: %+v", m)
+	}
+}
+
+// TestStallEnds: writers that wait go on when the table becomes another process's to compact, and when it is closed.
+func TestStallEnds(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, storage.Store, *engine.Table) error{
+		"write-only": func(t *testing.T, st storage.Store, tab *engine.Table) error {
+			return tab.Follow(t.Context(), alter(t, st, schema.SetOption{Name: "write-only", Value: "true"}))
+		},
+		"close": func(t *testing.T, _ storage.Store, tab *engine.Table) error { return tab.Close(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := storage.NewMem()
+			s := keyedSchema(t, false, map[string]string{"num-sorted-run.compaction-trigger": "2", "num-sorted-run.stop-trigger": "2"})
+			mustCreate(t, mem, s)
+			slow := &slowReads{Store: mem, release: make(chan struct{}), started: make(chan struct{}, 1)}
+			tab := mustOpen(t, slow, engine.Settings{Job: "j", Compaction: 1})
+			for n := 1; n <= 3; n++ { // compaction hangs from the second on
+				write(t, tab, batchOf(s, plainRows(0, n)))
+				if _, err := tab.Commit(t.Context(), progress(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			room := tab.Stalled()
+			if room == nil || !tab.Metrics().Stalled {
+				t.Fatal("the table is not stalled")
+			}
+			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if err := tab.Write(short, batchOf(s, plainRows(0, 1))); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("write: %v", err)
+			}
+			if err := end(t, mem, tab); err != nil {
+				t.Fatal(err)
+			}
+			<-room
+			if tab.Stalled() != nil || tab.Metrics().StallTime <= 0 {
+				t.Errorf("%+v", tab.Metrics())
+			}
+			close(slow.release)
+		})
 	}
 }

@@ -159,10 +159,10 @@ func (w *watch) final(ctx context.Context, out io.Writer) error {
 	p := func(v []time.Duration, q float64) float64 { return float64(quantile(v, q).Microseconds()) / 1000 }
 	grew := w.grew()
 	fmt.Fprintf(out, "soak: seed=%d rows=%d commits=%d scans=%d tailed=%d wrong=0 level0_max=%d write_amp=%.1f space_amp=%.2f "+
-		"commit_p50_ms=%.0f commit_p99_ms=%.0f tail_p99_ms=%.0f behind_max_ms=%d compactions=%d rss_max_mib=%d grew=%s\n",
+		"commit_p50_ms=%.0f commit_p99_ms=%.0f tail_p99_ms=%.0f behind_max_ms=%d stall_ms=%d compactions=%d rss_max_mib=%d grew=%s\n",
 		w.set.seed, w.writer.version, len(w.writer.commits), w.scans.Load(), len(w.lags), w.most(func(s sample) int64 { return s.level0 }),
 		float64(written)/float64(max(1, level0)), float64(quantile(live, 0.5))/float64(max(1, dense)),
-		p(w.writer.commits, 0.5), p(w.writer.commits, 0.99), p(w.lags, 0.99), w.writer.behind.Milliseconds(), m.Compactions,
+		p(w.writer.commits, 0.5), p(w.writer.commits, 0.99), p(w.lags, 0.99), w.writer.behind.Milliseconds(), m.StallTime.Milliseconds(), m.Compactions,
 		w.most(func(s sample) int64 { return s.rss })>>20, grew)
 	if grew != "nothing" {
 		return fmt.Errorf("without bound: %s", grew)
