@@ -103,7 +103,7 @@ func (w *writer) batch(ctx context.Context, b *array.RecordBuilder, n int, at ti
 func (w *writer) commit(ctx context.Context) error {
 	begin := time.Now()
 	s, err := w.table.Commit(ctx, engine.Progress{})
-	if err != nil || s == nil { // nothing was written since the last one
+	if err != nil {
 		return err
 	}
 	if s == nil {
