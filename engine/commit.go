@@ -82,6 +82,7 @@ func (t *Table) Discard(ctx context.Context) error {
 	for _, b := range t.active.touched {
 		b.sel, b.touched = nil, false
 	}
+	t.set.Budget.forget(t)
 	t.active = &buffer{}
 	t.mu.Unlock()
 	if err := t.waitFlushed(ctx, math.MaxInt64); err != nil {

@@ -53,6 +53,8 @@ type Settings struct {
 	Job string
 	// BufferBytes is the size of the write buffer that starts a flush between commits. Default 32 MiB.
 	BufferBytes int64
+	// Budget, if set, is the memory that the write buffers of this and other tables share.
+	Budget *Budget
 	// Parallel is the number of goroutines that sort and encode at once in a flush. Default 2.
 	Parallel int
 	// Compaction is how many compactions of the table may run at once in the background, not counting those that writers

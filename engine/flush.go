@@ -58,6 +58,8 @@ func (t *Table) flushThen(ctx context.Context, then func() error) error {
 // table, in the same step in which it ends: a Commit that waits for it must not publish without its rows.
 func (t *Table) flush(ctx context.Context, f *frozen) {
 	made, err := t.flushShares(ctx, f)
+	f.batches = nil
+	t.set.Budget.free(f.bytes)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range made {
@@ -103,6 +105,10 @@ func (t *Table) waitFlushed(ctx context.Context, g int64) error {
 	}
 }
 
+// manyShares is how many buckets a flush may have before their files get no statistics of columns: with hundreds of columns
+// these would take more memory, here and in every reader of the manifests, than the rows.
+const manyShares = 1000
+
 // flushShares writes the files of each share; on an error it leaves none behind.
 func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFile, error) {
 	rows, err := f.sources()
@@ -110,6 +116,7 @@ func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFi
 		return nil, err
 	}
 	files := f.form.files
+	files.NoStats = len(f.shares) > manyShares
 	workers := min(t.set.Parallel, len(f.shares))
 	files.Parallel = max(1, t.set.Parallel/workers)
 	made := make([][]manifest.DataFile, len(f.shares))

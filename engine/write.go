@@ -52,13 +52,17 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 	if err := t.waitForRoom(ctx); err != nil {
 		return err
 	}
+	if err := t.set.Budget.take(ctx, t, size); err != nil {
+		return err
+	}
 	if err := t.admit(ctx, f, b, size); err != nil {
+		t.set.Budget.untake(t, size)
 		return err
 	}
 	t.active.batches = append(t.active.batches, b)
 	t.active.rows += b.Len()
 	t.active.bytes += size
-	full := t.active.bytes >= t.set.BufferBytes
+	full := t.active.bytes >= t.set.BufferBytes || t.set.Budget.short()
 	t.mu.Unlock()
 	t.metrics.rowsWritten.Add(int64(b.Len()))
 	if full {
@@ -316,6 +320,7 @@ type frozen struct {
 	generation int64
 	batches    []schema.Batch
 	rows       int
+	bytes      int64
 	shares     []share
 }
 
@@ -332,7 +337,8 @@ func (t *Table) freezeLocked() *frozen {
 	if a.rows == 0 {
 		return nil
 	}
-	f := &frozen{form: t.form.Load(), generation: t.generation, batches: a.batches, rows: a.rows}
+	f := &frozen{form: t.form.Load(), generation: t.generation, batches: a.batches, rows: a.rows, bytes: a.bytes}
+	t.set.Budget.froze(t, a.bytes)
 	t.inflight[f.generation]++
 	for _, b := range a.touched {
 		n := int64(len(b.sel))

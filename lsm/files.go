@@ -26,6 +26,8 @@ type Files struct {
 	Now func() time.Time
 	// Parallel is how many goroutines a call may use; below 2: only the caller's.
 	Parallel int
+	// NoStats leaves the statistics of columns out of the metadata of new files, as the mode none does.
+	NoStats bool
 	// OpenSchema finds the schema a file was written with. It is asked for schemas other than Schema only.
 	OpenSchema func(ctx context.Context, id int64) (*schema.Schema, error)
 	// WindowBytes is about how much decoded data a sorted run holds in memory while it is read; 0: DefaultWindowBytes.

@@ -15,6 +15,7 @@ type Config struct {
 	S3         S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
 	Listen     string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
 	Log        Log        `yaml:"log" doc:"Logging to standard error."`
+	Memory     Size       `yaml:"write-memory" doc:"What the rows that wait in write buffers of all pipelines may take together; when it is used up, the fullest buffer is flushed." default:"256mb"`
 	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
 	Pipelines  []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
 }

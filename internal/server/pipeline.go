@@ -41,6 +41,7 @@ type pipeline struct {
 	log   *slog.Logger
 	// compactor is that of the process; set before the pipeline runs.
 	compactor *engine.Compactor
+	budget    *engine.Budget
 
 	mu        sync.Mutex // guards what follows
 	reset     bool       // the source may be another one; until the first start
@@ -139,7 +140,7 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 		return err
 	}
 	tab, err := engine.Open(ctx, p.store, engine.Settings{
-		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor,
+		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor, Budget: p.budget,
 		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
 		Events: engine.Events{
 			Compacted: func(c engine.CompactInfo) {

@@ -91,8 +91,9 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 	defer compactor.Close()
 	errs := make([]error, len(s.pipelines))
 	var wg sync.WaitGroup
+	budget := engine.NewBudget(int64(s.cfg.Memory))
 	for i, p := range s.pipelines {
-		p.compactor = compactor
+		p.compactor, p.budget = compactor, budget
 		wg.Go(func() {
 			if err := p.run(ctx); err != nil {
 				errs[i] = fmt.Errorf("pipeline %s: %w", p.cfg.Name, err)
