@@ -105,7 +105,7 @@ func TestBudgetShared(t *testing.T) {
 }
 
 // TestManyPartitions flushes rows of very many partitions and 290 columns at once, two rows each, then a value of 8 MiB. With
-// -partitions 20000 -v it says how much memory the process had at most; 512 MiB must do.
+// -partitions 20000 -v it says how much memory the process had at most; 512 MiB is the aim.
 func TestManyPartitions(t *testing.T) {
 	const columns, cap = 290, 512 << 20
 	cols := []schema.Column{column(t, "p INT NOT NULL"), column(t, "id BIGINT NOT NULL")}
@@ -129,6 +129,7 @@ func TestManyPartitions(t *testing.T) {
 	batch := func(rows int, value func(i, c int) string) schema.Batch {
 		b := array.NewRecordBuilder(memory.DefaultAllocator, s.Arrow())
 		defer b.Release()
+		b.Reserve(rows)
 		for i := range rows {
 			b.Field(0).(*array.Int32Builder).Append(int32(i / 2 % *partitionsFlag))
 			b.Field(1).(*array.Int64Builder).Append(int64(i))
