@@ -157,14 +157,10 @@ func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
 	for i := range parts {
 		p := &parts[i]
 		if p.file != nil {
-			ok, err := c.copyRows(ctx, p)
-			if err != nil {
+			if err := c.copyRows(ctx, p); err != nil {
 				return err
 			}
-			if ok {
-				continue
-			}
-			p.merge = [][]fileRows{{{file: *p.file, ranges: []datafile.RowRange{p.rows}}}}
+			continue
 		}
 		if err := c.merge(ctx, p.merge); err != nil {
 			return err

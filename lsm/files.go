@@ -201,13 +201,17 @@ func (o *outputs) discard(ctx context.Context, cause error) error {
 
 func (f Files) writerConfig(level int) datafile.WriterConfig {
 	o, statsLevel := f.Options, level
+	stats := func(column string) schema.StatsMode { return o.Stats(column, statsLevel) }
+	if f.NoStats {
+		stats = func(string) schema.StatsMode { return schema.StatsNone }
+	}
 	if !f.Schema.Keyed() {
 		statsLevel = -1 // metadata.stats-mode.per.level is not for append tables
 	}
 	return datafile.WriterConfig{
 		Schema: f.Schema, Keyed: f.Schema.Keyed(), Thin: o.ThinMode,
 		Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: f.Parallel, CutRows: f.cutRows,
-		Stats: func(column string) schema.StatsMode { return o.Stats(column, statsLevel) },
+		Stats: stats,
 	}
 }
 

@@ -187,3 +187,20 @@ func TestFailedFlushLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestNoStats: files of a flush that leaves statistics out have none of their columns, and those of the key as ever.
+func TestNoStats(t *testing.T) {
+	s := newSchema(t, []string{"k"}, map[string]string{"metadata.stats-dense-store": "false"}, "k BIGINT", "v STRING")
+	b := newBucket(t, newRand(t), storage.NewMem(), s)
+	for _, without := range []bool{false, true} {
+		b.files.NoStats = without
+		made, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{wideRows(s, b.r, 10, 6, 5)}, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := made[0].ValueStats.NullCounts[1] != nil
+		if known == without || len(made[0].KeyStats.Min) == 0 || made[0].KeyStats.NullCounts[0] == nil {
+			t.Errorf("without %t: %+v, key %+v", without, made[0].ValueStats, made[0].KeyStats)
+		}
+	}
+}

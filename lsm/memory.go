@@ -14,7 +14,8 @@ import (
 )
 
 // CompactionMemory is about what a compaction holds at most, whatever its inputs are, as long as no value, and no page of a
-// file that another program wrote, is larger than a few megabytes. It is made of:
+// file that another program wrote, is larger than a few megabytes, and, with the merge engines partial-update and
+// aggregation, there are not more sorted runs than can be read at once. It is made of:
 //
 //   - readMemory: of the files that are read at once, a page of each column, stored and unpacked, and dictionaries. If there
 //     are more sorted runs than fit, some are merged into temporary files first.
@@ -85,26 +86,21 @@ func arrayBytes(d arrow.ArrayData) int64 {
 	return int64(d.SizeInBytes())
 }
 
-// narrow merges runs of a section into temporary files until all that are left can be read at once. Runs with rules that
-// need all rows of a key are merged with their neighbours in age only: rows of level 0.
+// narrow merges runs of a section into temporary files until all that are left can be read at once. It does so only where
+// any two runs may be merged before the others: where a rule makes one row of all rows of a key, what deletes take away or
+// a sequence field puts in order depends on the older rows, and merging in two steps is not merging at once.
 func (c *compaction) narrow(ctx context.Context, section []SortedRun) ([]SortedRun, error) {
+	if c.rule != nil && c.rule.grouped {
+		return section, nil
+	}
 	costs, err := c.readCosts(ctx, section)
 	if err != nil {
 		return nil, err
 	}
-	for first := true; len(section) > 2 && sumOf(costs) > c.files.readLimit(); first = false {
-		if c.rule.grouped && first {
-			if section, err = byAge(NewKeys(c.files.Schema), section); err != nil {
-				return nil, err
-			}
-			if costs, err = c.readCosts(ctx, section); err != nil {
-				return nil, err
-			}
-		} else if !c.rule.grouped {
-			sortBySize(section, costs)
-		}
+	for len(section) > 2 && sumOf(costs) > c.files.readLimit() {
+		sortBySize(section, costs)
 		n, sum := 0, int64(0)
-		for n < len(section)-1 && (n < 2 || sum+costs[n] <= c.files.readLimit()) && (!c.rule.grouped || section[n].Level == 0) {
+		for n < len(section)-1 && (n < 2 || sum+costs[n] <= c.files.readLimit()) {
 			sum += costs[n]
 			n++
 		}
@@ -148,19 +144,6 @@ func sortBySize(section []SortedRun, costs []int64) {
 	for i, o := range order {
 		section[i], costs[i] = runs[o], old[o]
 	}
-}
-
-// byAge arranges the files of a section as Levels does: every file of level 0 for itself, newest first.
-func byAge(keys *Keys, section []SortedRun) ([]SortedRun, error) {
-	var files []manifest.DataFile
-	for _, r := range section {
-		files = append(files, r.Files...)
-	}
-	l, err := NewLevels(keys, 1, files)
-	if err != nil {
-		return nil, err
-	}
-	return l.Runs(), nil
 }
 
 // readCosts estimates what reading each run holds: that of its most expensive file.
@@ -208,6 +191,7 @@ func (c *compaction) premerge(ctx context.Context, runs []SortedRun) (SortedRun,
 	}
 	t := *c
 	t.out, t.job.DropDeletes = o, false
+	t.mem = newArena(len(c.mem.sets)) // the output that is open still needs its last batch
 	if err := t.merge(ctx, parts); err != nil {
 		return SortedRun{}, err
 	}

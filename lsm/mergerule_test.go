@@ -196,6 +196,9 @@ func TestMergeRules(t *testing.T) {
 
 func playRules(t *testing.T, r *rand.Rand, b *bucket) {
 	o := b.files.Options
+	if r.IntN(2) == 0 {
+		b.files.readMost = 1 // more runs than may be read at once
+	}
 	read, write := &oracle{s: b.s, o: o}, &oracle{s: b.s, o: o, store: true}
 	pool, kinds := randPool(r, b.s, 1+r.IntN(40)), kindsFor(b.s, o)
 	for range 1 + r.IntN(7) {

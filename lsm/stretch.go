@@ -319,45 +319,46 @@ func (f Files) schemaOf(ctx context.Context, m *manifest.DataFile, name string) 
 	return s, nil
 }
 
-// copyRows copies a stretch into the output. It reports false, and has done nothing, if the keys are not where the file's
-// statistics say: then nothing is known of them, and they have to be merged.
-func (c *compaction) copyRows(ctx context.Context, s *stretch) (ok bool, err error) {
+// copyRows copies a stretch into the output. It is an error if the keys are not where the page index of the file says, for
+// by it the other stretches were cut.
+func (c *compaction) copyRows(ctx context.Context, s *stretch) (err error) {
 	m := s.file
 	o, closeFile, err := c.files.outline(ctx, c.part, m, 1)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { err = errors.Join(err, closeFile()) }()
 	if len(o.Units) == 0 || o.Units[len(o.Units)-1].To != m.Rows {
-		return false, fmt.Errorf("data file %s has changed", m.Name)
+		return fmt.Errorf("data file %s has changed", m.Name)
 	}
 	keys := NewKeys(c.files.Schema)
 	for rows := s.rows; rows.From < rows.To; {
 		p := datafile.Piece{RowRange: datafile.RowRange{From: rows.From, To: c.out.fitting(o, rows)}}
 		if p.First, p.Last, err = o.Edges(p.From, p.To); err != nil {
-			return false, err
+			return err
 		}
-		if in, err := within(keys, p, s.lo, s.hi); err != nil || !in {
-			if err == nil && rows != s.rows {
-				err = fmt.Errorf("data file %s: the keys of rows %d to %d are not within the bounds of its page index", m.Name, p.From, p.To)
-			}
-			return false, err
+		in, err := within(keys, p, s.lo, s.hi)
+		if err == nil && !in {
+			err = fmt.Errorf("data file %s: the keys of rows %d to %d are not within the bounds of its page index", m.Name, p.From, p.To)
+		}
+		if err != nil {
+			return err
 		}
 		if m.DeleteRows == nil || *m.DeleteRows > 0 {
 			if p.Deletes, err = o.Deletes(p.From, p.To); err != nil {
-				return false, err
+				return err
 			}
 		}
 		if err := c.out.copy(ctx, o, p); err != nil {
-			return false, err
+			return err
 		}
 		if err := c.pace(ctx, int(p.To-p.From)); err != nil {
-			return false, err
+			return err
 		}
 		c.change.Copied += p.To - p.From
 		rows.From = p.To
 	}
-	return true, nil
+	return nil
 }
 
 // within reports whether the first and last key of a piece lie within bounds.
