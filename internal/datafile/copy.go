@@ -180,7 +180,10 @@ func (m *pageMeta) describe(e *columnEncoder, stats []pageStats, j int) {
 	}
 	s := &stats[j]
 	if e.maxDef > 0 {
-		m.nulls = int(min(max(s.nulls, -1), int64(m.rows)))
+		if s.nulls < 0 || s.nulls > int64(m.rows) {
+			return // without the number of nulls the bounds would mislead readers
+		}
+		m.nulls = int(s.nulls)
 	}
 	if s.empty {
 		m.nulls, m.bounds = m.rows, bounds{}
