@@ -109,6 +109,9 @@ func (c *Claims) keep(ctx context.Context, name string, seq int64) (int64, error
 		case <-c.env.After(c.ttl / 3):
 		}
 		began := c.env.Now()
+		if began.Sub(renewed) >= c.ttl { // others may have taken it since, and a number that is free again does not tell
+			return seq, fmt.Errorf("%s: %w", c.store.URL(c.folder(name)), ErrLost)
+		}
 		won, err := c.put(ctx, name, seq+1, false)
 		switch {
 		case ctx.Err() != nil:

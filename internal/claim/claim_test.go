@@ -126,6 +126,40 @@ func TestHangs(t *testing.T) {
 	})
 }
 
+// TestStopped: one that was stopped for so long that another has taken the claim and renewed it has lost it, although the
+// number that it would put next is free again.
+func TestStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := storage.NewMem()
+		stopped := Env{Now: time.Now, After: func(time.Duration) <-chan time.Time { return time.After(4 * ttl) }}
+		a, b := New(s, "calve/claims", "a", ttl, stopped), claims(s, "b")
+		taken, begin := make(chan struct{}), time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			<-taken
+			for held := false; !held; time.Sleep(time.Second) {
+				var err error
+				held, err = b.Hold(t.Context(), "b", func(ctx context.Context) error {
+					time.Sleep(6 * ttl)
+					return ctx.Err()
+				})
+				if err != nil {
+					t.Errorf("b: %v", err)
+				}
+			}
+		})
+		held, err := a.Hold(t.Context(), "b", func(ctx context.Context) error {
+			close(taken)
+			<-ctx.Done()
+			return nil
+		})
+		if took := time.Since(begin); !held || !errors.Is(err, ErrLost) || took > 5*ttl {
+			t.Errorf("a: %v, %v after %s", held, err, took)
+		}
+		wg.Wait()
+	})
+}
+
 // TestRaces: of many that try at once on a storage that loses replies, never two work on one thing.
 func TestRaces(t *testing.T) {
 	seed := rand.Uint64()
