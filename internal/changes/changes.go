@@ -3,6 +3,7 @@
 package changes
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -93,15 +94,19 @@ func (l *lines) Write(c reader.Changes) error {
 // Close implements Encoder.
 func (l *lines) Close() error { return nil }
 
-// envelopes writes Debezium's envelope without schema block a line. An update told as -U and +U is one event with both
-// images; one told as +U alone has no image from before.
+// envelopes writes Debezium's envelope without schema block a line. An update told as -U and +U of one key is one event
+// with both images; one told as +U alone has no image from before. If the key is not among the columns that are told, a +U
+// belongs to the -U before it.
 type envelopes struct {
 	w      io.Writer
 	source []byte // `,"source":{…` up to the snapshot
 	buf    []byte
 	before []byte // the row of a -U whose +U is still to come; nil: none
-	ts     int64  // of it
+	key    []byte // of it
+	ts     int64
 	snap   int64
+	at     []int  // columns of the key; nil: not all of them are told
+	next   []byte // scratch: a key
 }
 
 func newEnvelopes(w io.Writer, from Source) *envelopes {
@@ -124,10 +129,18 @@ func (e *envelopes) Write(c reader.Changes) error {
 
 func (e *envelopes) rows(c *reader.Changes) {
 	enc := rowjson.NewEncoder(c.Rec.Schema())
+	e.at = keyColumns(c)
 	for i := range int(c.Rec.NumRows()) {
 		row := enc.Append(nil, c.Rec, i)
 		kind := kindAt(c, i)
+		e.next = e.next[:0]
+		for _, at := range e.at {
+			e.next = append(rowjson.AppendValue(e.next, c.Rec.Column(at), i), ' ')
+		}
 		if kind == schema.UpdateAfter {
+			if !bytes.Equal(e.key, e.next) {
+				e.settle()
+			}
 			e.event(e.before, row, 'u', c.Snapshot, c.Time.UnixMilli())
 			e.before = nil
 			continue
@@ -136,6 +149,7 @@ func (e *envelopes) rows(c *reader.Changes) {
 		switch {
 		case kind == schema.UpdateBefore:
 			e.before, e.snap, e.ts = row, c.Snapshot, c.Time.UnixMilli()
+			e.key = append(e.key[:0], e.next...)
 		case kind == schema.Delete:
 			e.event(row, nil, 'd', c.Snapshot, c.Time.UnixMilli())
 		case c.State:
@@ -144,6 +158,22 @@ func (e *envelopes) rows(c *reader.Changes) {
 			e.event(nil, row, 'c', c.Snapshot, c.Time.UnixMilli())
 		}
 	}
+}
+
+// keyColumns finds the columns of the primary key.
+func keyColumns(c *reader.Changes) []int {
+	if c.Schema == nil {
+		return nil
+	}
+	var out []int
+	for _, name := range c.Schema.PrimaryKeys {
+		at := c.Rec.Schema().FieldIndices(name)
+		if len(at) == 0 {
+			return nil
+		}
+		out = append(out, at[0])
+	}
+	return out
 }
 
 // settle tells a -U after which no +U came: the row is gone.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +104,28 @@ func TestDebezium(t *testing.T) {
 		ops = append(ops, e.Op+name(e.Before)+name(e.After))
 	}
 	if want := []string{"r.a", "c.n", "u.o", "dp.", "uqr", "ds.", "c.t", "du."}; !reflect.DeepEqual(ops, want) {
+		t.Errorf("events %q, want %q", ops, want)
+	}
+}
+
+// TestDebeziumKeys: a -U without +U and a +U without -U that follow each other are of one row only if their keys say so.
+func TestDebeziumKeys(t *testing.T) {
+	c := item(3, false, []schema.RowKind{bef, aft, bef}, "a", "b", "c")
+	c.Schema = &schema.Schema{PrimaryKeys: []string{"id"}}
+	d := item(3, false, []schema.RowKind{ins, ins, aft}, "x", "y", "z")
+	d.Schema, d.Rec, d.RowKinds = c.Schema, d.Rec.NewSlice(2, 3), d.RowKinds[2:]
+	var ops []string
+	for line := range strings.Lines(encode(t, Debezium, c, d)) {
+		var e struct {
+			Before, After *struct{ ID int64 }
+			Op            string
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, fmt.Sprint(e.Op, e.Before != nil, e.After != nil))
+	}
+	if want := []string{"dtrue false", "ufalse true", "utrue true"}; !slices.Equal(ops, want) {
 		t.Errorf("events %q, want %q", ops, want)
 	}
 }
