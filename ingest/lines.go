@@ -63,6 +63,9 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	go readChunks(reading, r, in.chunks, in.free)
 	var total Committed
 	err := passes(ctx, table, events, func(again bool) error {
+		if !in.kept.rewindable() {
+			return fmt.Errorf("the table's columns changed while a line too long to be kept was written: what follows line %d of %s was not written; give the rest again", in.committed.lines, cfg.Name)
+		}
 		s, err := newLinePass(cfg, table, env, in)
 		if err != nil {
 			return err
@@ -204,6 +207,7 @@ func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 	for _, piece := range s.kept.pieces() {
 		s.split(ctx, piece)
 	}
+	s.handOver(ctx, s.ended == nil && len(s.chunks) == 0)
 	for s.ended == nil {
 		var c chunk
 		select {

@@ -127,6 +127,7 @@ type committer struct {
 	tally   Committed // since the last commit
 	total   Committed // of the run
 	pending bool
+	first   *schema.Schema // of the first unit since the last commit
 }
 
 // idleInterval is how long a position may wait that moved without a record (over the markers of transactions). It must
@@ -227,6 +228,9 @@ func (c *committer) take(ctx context.Context, u unit) error {
 	}
 	u.advance()
 	c.tally.add(u.tally)
+	if !c.pending {
+		c.first = c.table.Schema()
+	}
 	c.pending = true
 	return nil
 }
@@ -282,9 +286,11 @@ func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
 	}
 	snap, err := commit(ctx, c.progress())
 	if errors.Is(err, engine.ErrNewSchema) {
-		if s := c.table.NewSchema(); s != nil {
-			return nil, &outdated{s, c.tally.Records}
+		s := c.table.NewSchema()
+		if s == nil { // a unit behind these rows had the table follow before they were published
+			s = c.table.Schema()
 		}
+		return nil, &outdated{s, c.tally.Records}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
@@ -298,7 +304,10 @@ func (c *committer) outdatedRejects(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("before dead letters are written: %w", err)
 	}
-	if s != nil && !c.table.Schema().Covers(s) {
+	if s == nil {
+		s = c.table.Schema()
+	}
+	if !c.first.Covers(s) {
 		return &outdated{s, c.tally.Records}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/schema"
 )
 
 func (a *app) putCmd() *cobra.Command {
@@ -63,6 +64,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 						first = &l
 					}
 				},
+				Reread: func(*schema.Schema, int64) { first = nil }, // by the newer schema they may be right
 			})
 			p.end()
 			if err == nil && cmd.Context().Err() != nil {
@@ -101,7 +103,7 @@ func (a *app) putDone(table, deadLetters string, res ingest.LinesResult, first *
 	default:
 		_, err = fmt.Fprintf(a.out, "%s: %s from %s, snapshot %d\n", table, count(res.Rows, "row"), count(res.Lines, "line"), res.Snapshot)
 	}
-	if err == nil && first != nil {
+	if err == nil && first != nil && res.Rejected > 0 {
 		fmt.Fprintf(a.err, "calve: %s refused and kept in %s; the first is line %d: %s\n", count(res.Rejected, "line"), deadLetters, first.Offset, first.Reason)
 		err = errReported
 	}
