@@ -279,6 +279,9 @@ func (t *Table) apply(entries []manifest.Entry) error {
 	var order []*bucket
 	for i := range entries {
 		e := &entries[i]
+		if err := t.checkTotalLocked(e); err != nil {
+			return err
+		}
 		b, err := t.bucketLocked(e.Partition, e.Bucket)
 		if err != nil {
 			return err
@@ -302,6 +305,19 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		t.enqueueLocked(b) // whoever wrote the files
 	}
 	return nil
+}
+
+// checkTotalLocked makes the handle unusable when another writer has given the table another number of buckets: what is
+// written and compacted here would go into the wrong ones. mu is held.
+func (t *Table) checkTotalLocked(e *manifest.Entry) error {
+	buckets := t.form.Load().opts.Bucket
+	if e.Kind != manifest.Add || e.TotalBuckets == buckets {
+		return nil
+	}
+	err := fmt.Errorf("table %s: another writer has written bucket %d of %d buckets, this handle knows %d: open the table again",
+		t.store.URL(""), e.Bucket, e.TotalBuckets, buckets)
+	t.failLocked(err)
+	return err
 }
 
 func latestOrNil(ctx context.Context, m *manifest.Table) (*manifest.Snapshot, error) {

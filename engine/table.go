@@ -261,6 +261,9 @@ func (t *Table) usable() error {
 	return t.usableLocked()
 }
 
+// Err says why the handle cannot be used any more, with ErrPoisoned or ErrClosed; nil while it can.
+func (t *Table) Err() error { return t.usable() }
+
 func (t *Table) usableLocked() error {
 	if t.poison != nil {
 		return fmt.Errorf("%s: %w: %w", t.store.URL(""), ErrPoisoned, t.poison)
@@ -306,6 +309,7 @@ func (t *Table) Close(ctx context.Context) error {
 		t.compactor.forget(t)
 	}
 	t.cancel()
+	t.set.Budget.forget(t) // no Write adds to it any more, and those of other tables need not find it
 	t.wg.Wait()
 	if t.private {
 		t.compactor.Close()

@@ -100,6 +100,12 @@ func (w *watcher) discover(ctx context.Context, patterns []string) error {
 			continue
 		}
 		there[name] = true
+		if t := w.open[name]; t != nil && !w.tend(ctx, name, t) {
+			delete(w.open, name)
+			if cerr := closeTable(ctx, t); cerr != nil {
+				w.log.Warn("closing a table failed", "table", name, "error", cerr)
+			}
+		}
 		if w.open[name] != nil {
 			continue
 		}
@@ -125,6 +131,26 @@ func (w *watcher) discover(ctx context.Context, patterns []string) error {
 		}
 	}
 	return err
+}
+
+// tend has an open table go on with its newest schema and options. It reports false if the table has to be opened again.
+func (w *watcher) tend(ctx context.Context, name string, t *engine.Table) bool {
+	err := t.Err()
+	if err == nil {
+		s, lerr := t.LookForSchema(ctx)
+		if lerr != nil {
+			w.log.Warn("looking for a newer schema failed, will try again", "table", name, "error", lerr)
+			return true
+		}
+		if s == nil {
+			return true
+		}
+		err = t.Follow(ctx, s)
+	}
+	if err != nil {
+		w.log.Warn("table is opened again", "table", name, "error", err)
+	}
+	return err == nil
 }
 
 func matches(name string, patterns []string) bool {
