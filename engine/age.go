@@ -33,7 +33,8 @@ func (t *Table) ageLocked(b *bucket) {
 		delete(t.loose, b)
 		return
 	}
-	if b.wrote.IsZero() { // of a table that was just opened
+	// Of a table that was just opened, or files that came unseen: others had expired the snapshots that brought them.
+	if b.wrote.IsZero() || f.keys != nil && b.oldest.IsZero() {
 		t.wroteLocked(b)
 		if at := createdBefore(b.levels, b.wrote); f.keys != nil {
 			b.oldest = at
