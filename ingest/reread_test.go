@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/calve-io/calve/engine"
@@ -336,5 +339,41 @@ func TestKept(t *testing.T) {
 func fill(r *rand.Rand, data []byte) {
 	for i := range data {
 		data[i] = byte(r.Uint32())
+	}
+}
+
+// TestFollowedBeforeCommit: rows and rejects that were decoded before the table followed a new column, but are published
+// after it, are decoded again.
+func TestFollowedBeforeCommit(t *testing.T) {
+	for _, reject := range []bool{false, true} {
+		mem := createTable(t, []string{"id"}, "id BIGINT", "v STRING")
+		table := openTable(t, mem, "followed")
+		c := &committer{table: table, dead: &list{}, env: testEnv(), limits: Limits{}.withDefaults(),
+			progress: func() Progress { return Progress{Properties: map[string]string{"calve.test": "1"}} }}
+		c.follower = newFollower(table, DecoderConfig{Schema: table.Schema()}, testEnv(), c.limits)
+		u := unit{advance: func() {}, tally: Committed{Records: 1}}
+		if reject {
+			u.rejects, u.tally.Rejected = []Letter{{Topic: "t", Reason: "no w"}}, 1
+		} else {
+			b := array.NewRecordBuilder(memory.DefaultAllocator, table.Schema().Arrow())
+			b.Field(0).(*array.Int64Builder).Append(1)
+			b.Field(1).(*array.StringBuilder).Append("v")
+			u.batch, u.tally.Rows = schema.Batch{Rec: b.NewRecordBatch()}, 1
+		}
+		if err := c.take(t.Context(), u); err != nil {
+			t.Fatal(err)
+		}
+		alterTable(t, mem, addColumn("w"))
+		s, err := table.LookForSchema(t.Context())
+		if err != nil || s == nil {
+			t.Fatal(s, err)
+		}
+		if err := c.take(t.Context(), unit{follow: s}); err != nil {
+			t.Fatal(err)
+		}
+		var old *outdated
+		if err := c.commit(t.Context()); !errors.As(err, &old) || old.schema.ID != s.ID {
+			t.Errorf("reject %t: the commit gives %v", reject, err)
+		}
 	}
 }
