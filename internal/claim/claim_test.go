@@ -44,7 +44,7 @@ func TestOneHolder(t *testing.T) {
 				if held, err := b.Hold(ctx, "x=1/bucket-0", nil); held || err != nil {
 					t.Errorf("b: %v, %v while a works", held, err)
 				}
-				if n := objects(t, s); n != 1 {
+				if n := objects(t, s); n != 1 && n != 2 { // the last one, and perhaps the one before
 					t.Errorf("%d objects", n)
 				}
 			}
