@@ -20,6 +20,7 @@ demo: build ## run the main job on real flights with an embedded broker
 
 test: ## run all tests with the race detector
 	go test -race -timeout 10m ./...
+	go test -run TestCompactionMemory ./lsm
 
 lint: ## format, vet, static analysis
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted: $$out"; exit 1; fi

@@ -88,8 +88,12 @@ func wideRows(s *schema.Schema, r *rand.Rand, rows, length, repeat int) datafile
 	return out
 }
 
-// TestCompactionMemory: what a compaction holds at once stays below its bound, for inputs of all shapes.
+// TestCompactionMemory: what a compaction holds at once stays below its bound, for inputs of all shapes. It makes large
+// inputs, with which the race detector would take minutes: make test runs it without.
 func TestCompactionMemory(t *testing.T) {
+	if underRace {
+		t.Skip("runs without the race detector")
+	}
 	for _, c := range []struct {
 		name                                string
 		columns, runs, rows, length, repeat int

@@ -1,0 +1,6 @@
+//go:build !race
+
+package lsm
+
+// underRace: the race detector is off.
+const underRace = false
