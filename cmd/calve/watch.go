@@ -76,9 +76,13 @@ func (w *watcher) run(ctx context.Context, patterns []string) (err error) {
 			}
 		}
 	}()
-	for {
+	for told := false; ; {
 		if err := w.discover(ctx, patterns); err != nil && ctx.Err() == nil {
 			w.log.Warn("looking for tables failed, will try again", "warehouse", w.warehouse.URL(""), "error", err)
+		}
+		if !told && !w.app.json { // people would take silence for a hang
+			told = true
+			fmt.Fprintf(w.app.err, "watching %s in %s; interrupt to stop\n", count(len(w.open), "table"), w.warehouse.URL(""))
 		}
 		select {
 		case <-ctx.Done():
