@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/reader"
@@ -140,7 +141,7 @@ func (k *kit) pipeline(ctx context.Context, f *feed, compact, check bool, c *clo
 	if compact {
 		set.Compaction = 1
 	}
-	table, err := engine.Open(ctx, store, set, env())
+	table, err := engine.Open(ctx, store, set, lab.Env())
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (f *feed) read(ctx context.Context, table *engine.Table, store storage.Stor
 	defer stop()
 	done, rejected := int64(0), int64(0)
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{Brokers: f.brokers, Topic: topic}, table,
-		ingest.NewDeadLetters(store, ingest.DeadLetterSettings{}, env()), env(), ingest.Events{
+		ingest.NewDeadLetters(store, ingest.DeadLetterSettings{}, lab.Env()), lab.Env(), ingest.Events{
 			Committed: func(c ingest.Committed) {
 				rejected += c.Rejected
 				if done += c.Records; done >= f.records {
@@ -183,7 +184,7 @@ func (f *feed) read(ctx context.Context, table *engine.Table, store storage.Stor
 // check compares the table with the feed.
 func (f *feed) check(ctx context.Context, store storage.Store) error {
 	rows := 0
-	for rec, err := range readerOf(store).Scan(ctx, reader.Query{Columns: []string{"id", "lsn"}}) {
+	for rec, err := range lab.Reader(store).Scan(ctx, reader.Query{Columns: []string{"id", "lsn"}}) {
 		if err != nil {
 			return err
 		}

@@ -2,18 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
-	"math/rand/v2"
 	"os"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
-	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
@@ -59,22 +55,9 @@ type group struct {
 	open   func(k *kit, r *run) ([]*benchmark, func() error, error)
 }
 
-// env is the real world, but for the log.
-func env() engine.Env {
-	return engine.Env{
-		Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
-}
-
 func manifestEnv() manifest.Env {
-	e := env()
+	e := lab.Env()
 	return manifest.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log}
-}
-
-func readerOf(s storage.Store) *reader.Reader {
-	e := env()
-	return reader.Open(s, reader.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
 }
 
 // local makes an empty store in a new folder on disk, and a function that removes it.

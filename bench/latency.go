@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
@@ -76,7 +77,7 @@ func (k *kit) latency(ctx context.Context, rows, compaction int) (_ sample, err 
 	if err := engine.Create(ctx, store, s); err != nil {
 		return sample{}, err
 	}
-	table, err := engine.Open(ctx, store, engine.Settings{Job: "bench", Compaction: compaction}, env())
+	table, err := engine.Open(ctx, store, engine.Settings{Job: "bench", Compaction: compaction}, lab.Env())
 	if err != nil {
 		return sample{}, err
 	}
@@ -89,7 +90,7 @@ func (k *kit) latency(ctx context.Context, rows, compaction int) (_ sample, err 
 	tailCtx, stopTail := context.WithCancel(ctx)
 	defer stopTail()
 	tailed := make(chan error, 1)
-	go func() { tailed <- st.tail(tailCtx, readerOf(store), wake, int64(batches*rows)) }()
+	go func() { tailed <- st.tail(tailCtx, lab.Reader(store), wake, int64(batches*rows)) }()
 	if err := st.write(ctx, s, batches, k.commits); err != nil {
 		stopTail()
 		return sample{}, errors.Join(err, <-tailed)

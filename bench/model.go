@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
@@ -53,7 +53,7 @@ func (m *model) kind(p place) schema.RowKind {
 func (m *model) check(ctx context.Context, f lsm.Files, part lsm.Part, files []manifest.DataFile, dropDeletes bool) error {
 	n, last := int64(0), int64(-1)
 	for _, file := range files {
-		err := eachRows(ctx, f, path.Join(part.Dir, file.Name), func(got datafile.Rows) error {
+		err := lab.EachRows(ctx, f.Store, f.Schema, path.Join(part.Dir, file.Name), func(got datafile.Rows) error {
 			for i, k := range got.Cols[0].(*array.Int64).Int64Values() {
 				if k <= last {
 					return fmt.Errorf("key %d after key %d", k, last)
@@ -94,35 +94,6 @@ func (m *model) same(got datafile.Rows, i int, key int64, dropDeletes bool) erro
 		}
 	}
 	return nil
-}
-
-// eachRows reads a whole file of the table.
-func eachRows(ctx context.Context, f lsm.Files, name string, do func(datafile.Rows) error) (err error) {
-	file, err := f.Store.Open(ctx, name)
-	if err != nil {
-		return err
-	}
-	cols := make([]int, len(f.Schema.Fields))
-	for i := range cols {
-		cols[i] = i
-	}
-	r, err := datafile.Open(file, name, f.Schema, datafile.ReadSpec{Schema: f.Schema, Cols: cols, KeyValue: true})
-	if err != nil {
-		return errors.Join(err, file.Close())
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	for {
-		rows, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := do(rows); err != nil {
-			return err
-		}
-	}
 }
 
 // sameCell compares two cells of the types of the benchmark table.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/lsm"
@@ -118,7 +119,7 @@ func growPlan(ctx context.Context, store storage.Store, files, buckets int) (*pl
 			batch = nil
 		}
 	}
-	if _, err := meta.Expire(ctx, manifest.Retention{Min: 1, Max: 1}, env().Now()); err != nil {
+	if _, err := meta.Expire(ctx, manifest.Retention{Min: 1, Max: 1}, lab.Env().Now()); err != nil {
 		return nil, err
 	}
 	for info, err := range storage.Walk(ctx, mem, "") {
@@ -182,7 +183,7 @@ func (t *plannedTable) bench(where string) *benchmark {
 		}
 		counter := storage.WithCounter(t.store)
 		c.start()
-		splits, err := readerOf(counter).Plan(ctx, reader.Query{Where: where})
+		splits, err := lab.Reader(counter).Plan(ctx, reader.Query{Where: where})
 		c.stop()
 		count = counter.Counts().Total()
 		if err == nil && (len(splits) != 1 || countFiles(splits) != 1) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/calve-io/calve/bench/dataset"
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
@@ -107,19 +107,15 @@ func (p *compaction) codec(ctx context.Context, name string) (*benchmark, error)
 	if err := eachFile(ctx, p.files, change.Added, func(r datafile.Rows) error { rows = append(rows, r); return nil }); err != nil {
 		return nil, err
 	}
-	s, level := p.files.Schema, topLevel
-	o := p.files.Options
-	cfg := datafile.WriterConfig{Schema: s, Keyed: true, Thin: o.ThinMode, Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: 1,
-		Stats: func(column string) schema.StatsMode { return o.Stats(column, level) }}
 	return &benchmark{name: name, procs: 1, rows: p.in, op: func(ctx context.Context, c *clock) error {
-		in, out := 0, 0
+		in, out := int64(0), int64(0)
 		c.start()
-		err := eachFile(ctx, p.files, p.job.Files, func(r datafile.Rows) error { in += r.N; return nil })
+		err := eachFile(ctx, p.files, p.job.Files, func(r datafile.Rows) error { in += int64(r.N); return nil })
 		if err == nil {
-			out, err = encodeRows(cfg, rows)
+			out, err = lab.Encode(p.files.Schema, rows)
 		}
 		c.stop()
-		if err == nil && (int64(in) != p.in || int64(out) != p.out) {
+		if err == nil && (in != p.in || out != p.out) {
 			err = fmt.Errorf("%d rows decoded and %d encoded, want %d and %d", in, out, p.in, p.out)
 		}
 		return err
@@ -128,23 +124,9 @@ func (p *compaction) codec(ctx context.Context, name string) (*benchmark, error)
 
 func eachFile(ctx context.Context, f lsm.Files, files []manifest.DataFile, do func(datafile.Rows) error) error {
 	for _, m := range files {
-		if err := eachRows(ctx, f, path.Join(bucket0().Dir, m.Name), do); err != nil {
+		if err := lab.EachRows(ctx, f.Store, f.Schema, path.Join(bucket0().Dir, m.Name), do); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func encodeRows(cfg datafile.WriterConfig, rows []datafile.Rows) (int, error) {
-	w, err := datafile.NewWriter(io.Discard, cfg)
-	if err != nil {
-		return 0, err
-	}
-	for _, r := range rows {
-		if err := w.Write(r); err != nil {
-			return 0, err
-		}
-	}
-	info, err := w.Close()
-	return int(info.Rows), err
 }

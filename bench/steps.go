@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
 	"github.com/calve-io/calve/internal/datafile"
@@ -182,7 +183,7 @@ func thousands(n int) string {
 // so that the table keeps its size.
 func (g *grown) tailBench(ctx context.Context, disk bool) (*benchmark, func() error, error) {
 	counter := storage.WithCounter(g.store)
-	tail, stop := iter.Pull2(readerOf(counter).Tail(ctx, reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: g.id + 1}, Follow: true}))
+	tail, stop := iter.Pull2(lab.Reader(counter).Tail(ctx, reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: g.id + 1}, Follow: true}))
 	end := func() error { stop(); return nil }
 	var step storage.Counts
 	b := &benchmark{procs: 1, laps: true}
@@ -253,7 +254,7 @@ func errUnless(ok bool, text string) error {
 // exportBench times the publication of a compaction that replaced one file of the highest level by another.
 func (g *grown) exportBench(ctx context.Context, disk bool) (*benchmark, func() error, error) {
 	counter := storage.WithCounter(g.store)
-	e := env()
+	e := lab.Env()
 	x := export.New(manifest.Open(counter, manifestEnv()), export.NewDirTarget(counter),
 		export.Settings{Env: export.Env{Now: e.Now, NewID: e.NewID, After: e.After, Log: e.Log}})
 	if _, err := x.Publish(ctx, 0); err != nil {

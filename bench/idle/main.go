@@ -11,8 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -22,9 +20,9 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
@@ -72,10 +70,6 @@ func parseFlags(args []string) (s settings, err error) {
 	return s, nil
 }
 
-func env() engine.Env {
-	return engine.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.DiscardHandler)}
-}
-
 func (s settings) run(ctx context.Context, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp(s.dir, "calve-idle-")
 	if err != nil {
@@ -87,7 +81,7 @@ func (s settings) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	before := cost()
-	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: 2, SweepAfter: 10 * time.Minute}, env())
+	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: 2, SweepAfter: 10 * time.Minute}, lab.Env())
 	defer compactor.Close()
 	tables := make([]*engine.Table, s.tables)
 	defer func() {
@@ -164,7 +158,7 @@ func (s settings) open(ctx context.Context, store storage.Store, c *engine.Compa
 	if err := engine.Create(ctx, store, sch); err != nil {
 		return nil, err
 	}
-	t, err := engine.Open(ctx, store, engine.Settings{Job: "idle", Compaction: 1, Compactor: c, ExpireEvery: time.Minute, FollowEvery: s.follow}, env())
+	t, err := engine.Open(ctx, store, engine.Settings{Job: "idle", Compaction: 1, Compactor: c, ExpireEvery: time.Minute, FollowEvery: s.follow}, lab.Env())
 	if err != nil {
 		return nil, err
 	}

@@ -3,18 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
-	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/calve-io/calve/bench/lab"
 	eng "github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
@@ -25,10 +21,6 @@ import (
 type calve struct {
 	dir string
 	job *job
-}
-
-func env() eng.Env {
-	return eng.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 func (c *calve) folder(table string) string { return filepath.Join(c.dir, table) }
@@ -120,7 +112,7 @@ func (c *calve) opened(ctx context.Context, table string, work func(*eng.Table) 
 		return timing{}, err
 	}
 	return timed(func() error {
-		t, err := eng.Open(ctx, st, eng.Settings{BufferBytes: 256 << 20}, env())
+		t, err := eng.Open(ctx, st, eng.Settings{BufferBytes: 256 << 20}, lab.Env())
 		if err != nil {
 			return err
 		}
@@ -134,9 +126,7 @@ func (c *calve) read(ctx context.Context, table string) (t timing, s sum, err er
 		return t, s, err
 	}
 	t, err = timed(func() error {
-		e := env()
-		r := reader.Open(st, reader.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
-		for rec, err := range r.Scan(ctx, reader.Query{Parallel: runtime.GOMAXPROCS(0)}) {
+		for rec, err := range lab.Reader(st).Scan(ctx, reader.Query{Parallel: runtime.GOMAXPROCS(0)}) {
 			if err != nil {
 				return err
 			}

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io"
+	"path"
 	"path/filepath"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/internal/datafile"
-	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -32,18 +31,19 @@ func (c *calve) codec(ctx context.Context, table string) (timing, error) {
 	fresh := newFiles(after, before)
 	var rows []datafile.Rows
 	for _, name := range fresh {
-		if err := c.decode(ctx, st, filepath.Join(table, "bucket-0", name), func(r datafile.Rows) { rows = append(rows, r) }); err != nil {
+		if err := lab.EachRows(ctx, st, c.job.schema, path.Join(table, "bucket-0", name), func(r datafile.Rows) error { rows = append(rows, r); return nil }); err != nil {
 			return timing{}, err
 		}
 	}
 	gone := newFiles(after, fresh)
 	return timed(func() error {
 		for _, name := range gone {
-			if err := c.decode(ctx, st, filepath.Join(table, "bucket-0", name), func(datafile.Rows) {}); err != nil {
+			if err := lab.EachRows(ctx, st, c.job.schema, path.Join(table, "bucket-0", name), func(datafile.Rows) error { return nil }); err != nil {
 				return err
 			}
 		}
-		return c.encode(rows)
+		_, err := lab.Encode(c.job.schema, rows)
+		return err
 	})
 }
 
@@ -67,53 +67,4 @@ func newFiles(names, old []string) (out []string) {
 		}
 	}
 	return out
-}
-
-func (c *calve) decode(ctx context.Context, st storage.Store, name string, do func(datafile.Rows)) (err error) {
-	f, err := st.Open(ctx, filepath.ToSlash(name))
-	if err != nil {
-		return err
-	}
-	s := c.job.schema
-	cols := make([]int, len(s.Fields))
-	for i := range cols {
-		cols[i] = i
-	}
-	r, err := datafile.Open(f, name, s, datafile.ReadSpec{Schema: s, Cols: cols, KeyValue: true})
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	for {
-		rows, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		do(rows)
-	}
-}
-
-func (c *calve) encode(rows []datafile.Rows) error {
-	o, err := c.job.schema.ParseOptions()
-	if err != nil {
-		return err
-	}
-	top := o.MaxLevel()
-	w, err := datafile.NewWriter(io.Discard, datafile.WriterConfig{
-		Schema: c.job.schema, Keyed: true, Thin: o.ThinMode, Compression: o.CompressionAt(top), ZstdLevel: o.ZstdLevel, Parallel: 1,
-		Stats: func(column string) schema.StatsMode { return o.Stats(column, top) },
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range rows {
-		if err := w.Write(r); err != nil {
-			return err
-		}
-	}
-	_, err = w.Close()
-	return err
 }

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -20,9 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
@@ -78,10 +77,6 @@ func parseFlags(args []string) (s settings, err error) {
 	return s, nil
 }
 
-func env() engine.Env {
-	return engine.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-}
-
 // retained is how long snapshots stay: long enough for the scans of older ones.
 const retained = 30 * time.Second
 
@@ -120,7 +115,7 @@ func (s settings) run(ctx context.Context, out io.Writer) (err error) {
 	t, err := engine.Open(ctx, store, engine.Settings{
 		Job: "soak", Compaction: s.workers, ExpireEvery: 5 * time.Second,
 		Events: engine.Events{Background: func(op string, err error) { w.failed(op, err) }},
-	}, env())
+	}, lab.Env())
 	if err != nil {
 		return err
 	}
@@ -134,10 +129,6 @@ func (s settings) run(ctx context.Context, out io.Writer) (err error) {
 
 // load runs the writer and, until it has ended and the tail is through, the readers and the watch.
 func (s settings) load(ctx context.Context, t *engine.Table, w *watch, out io.Writer) error {
-	e := env()
-	open := func() *reader.Reader {
-		return reader.Open(w.store, reader.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
-	}
 	h := newHistory()
 	wr := &writer{set: s, table: t, model: newRows(s.keys), history: h, rng: rand.New(rand.NewPCG(s.seed, 1))}
 	w.writer = wr
@@ -146,12 +137,12 @@ func (s settings) load(ctx context.Context, t *engine.Table, w *watch, out io.Wr
 	defer stop()
 	var position atomic.Int64
 	g.Go(func() error {
-		return scanning(beside, open(), h, s.keys, rand.New(rand.NewPCG(s.seed, 2)), func() { w.scans.Add(1) })
+		return scanning(beside, lab.Reader(w.store), h, s.keys, rand.New(rand.NewPCG(s.seed, 2)), func() { w.scans.Add(1) })
 	})
 	wake, unwatch := t.Watch()
 	defer unwatch()
 	g.Go(func() error {
-		return tailing(beside, open(), reader.TailSpec{Follow: true, Wake: wake}, h, s.keys, func(snapshot int64, lag time.Duration) {
+		return tailing(beside, lab.Reader(w.store), reader.TailSpec{Follow: true, Wake: wake}, h, s.keys, func(snapshot int64, lag time.Duration) {
 			position.Store(snapshot)
 			w.tailed(lag)
 		})

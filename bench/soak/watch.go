@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
@@ -138,8 +139,7 @@ func (w *watch) final(ctx context.Context, out io.Writer) error {
 	if err := w.table.Compact(ctx, true); err != nil {
 		return err
 	}
-	e := env()
-	rep, err := reader.Open(w.store, reader.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log}).Verify(ctx, reader.VerifySpec{Data: true})
+	rep, err := lab.Reader(w.store).Verify(ctx, reader.VerifySpec{Data: true})
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"bench":               {"*"},
 	"bench/dataset":       {"schema"},
 	"bench/idle":          {"*"},
+	"bench/lab":           {"*"},
 	"bench/peer":          {"*"},
 	"bench/soak":          {"*"},
 	"interop":             {"*"},
