@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,24 +104,23 @@ func (t *Table) commit(ctx context.Context, p Progress, rule schemaRule) (*manif
 	if err != nil {
 		return nil, err
 	}
-	entries := t.collect(generation)
-	if len(entries) == 0 && (t.epoch == 0 || t.sameProgress(p)) { // without a job nobody asks for progress
+	pub := t.collect(generation)
+	if len(pub.entries)+len(pub.changelog) == 0 && (t.epoch == 0 || t.sameProgress(p)) { // without a job nobody asks for progress
 		return nil, nil
 	}
-	var hashes hashFiles
-	if len(entries) > 0 {
-		if hashes, err = t.writeHashes(ctx); err != nil {
+	if len(pub.entries) > 0 {
+		if pub.hashes, err = t.writeHashes(ctx); err != nil {
 			return nil, err
 		}
 	}
-	snap, err := t.publish(ctx, manifest.Append, entries, hashes, p, rule)
+	snap, err := t.publish(ctx, pub, p, rule)
 	if err != nil {
 		return nil, err
 	}
-	info := CommitInfo{Snapshot: snap.ID, Kind: snap.CommitKind, Files: len(entries), Took: t.env.Now().Sub(start)}
-	for i := range entries {
-		info.Rows += entries[i].File.Rows
-		t.metrics.flushedBytes.Add(entries[i].File.Size)
+	info := CommitInfo{Snapshot: snap.ID, Kind: snap.CommitKind, Files: len(pub.entries), Took: t.env.Now().Sub(start)}
+	for i := range pub.entries {
+		info.Rows += pub.entries[i].File.Rows
+		t.metrics.flushedBytes.Add(pub.entries[i].File.Size)
 	}
 	t.published(generation)
 	t.metrics.commits.Add(1)
@@ -157,21 +154,24 @@ func (t *Table) settle(ctx context.Context) (int64, error) {
 }
 
 // collect gathers the flushed files up to a generation.
-func (t *Table) collect(generation int64) []manifest.Entry {
+func (t *Table) collect(generation int64) (p publication) {
+	p.kind = manifest.Append
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var entries []manifest.Entry
 	for b := range t.unpublished {
 		for _, r := range b.ready {
-			if r.generation <= generation {
-				entries = append(entries, entry(b, manifest.Add, r.file))
+			switch {
+			case r.generation > generation:
+			case r.changelog:
+				p.changelog = append(p.changelog, entry(b, manifest.Add, r.file))
+			default:
+				p.entries = append(p.entries, entry(b, manifest.Add, r.file))
 			}
 		}
 	}
-	slices.SortFunc(entries, func(a, b manifest.Entry) int { // maps have no order; files should
-		return cmp.Or(bytes.Compare(a.Partition, b.Partition), cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.File.MinSeq, b.File.MinSeq))
-	})
-	return entries
+	byBucket(p.entries)
+	byBucket(p.changelog)
+	return p
 }
 
 // published forgets the files that a snapshot now names, and asks for compactions.
@@ -205,7 +205,8 @@ func (t *Table) sameProgress(p Progress) bool {
 }
 
 // publish makes one snapshot; commitMu is held. On success the buckets and the job's progress are brought up to date.
-func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries []manifest.Entry, hashes hashFiles, p Progress, rule schemaRule) (*manifest.Snapshot, error) {
+func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule schemaRule) (*manifest.Snapshot, error) {
+	kind, entries, hashes := pub.kind, pub.entries, pub.hashes
 	props := maps.Clone(p.Properties)
 	if t.epoch > 0 {
 		if props == nil {
@@ -223,7 +224,7 @@ func (t *Table) publish(ctx context.Context, kind manifest.CommitKind, entries [
 	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
 		CheckSchema: checkSchema,
-		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
+		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Changelog: pub.changelog, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
 		Check: func(ctx context.Context, base *manifest.Snapshot) error {
 			err := t.checkEpoch(ctx, base)
 			if err == nil && kind == manifest.Append && len(entries) > 0 {

@@ -296,7 +296,7 @@ func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*man
 	for _, f := range change.Added {
 		entries = append(entries, entry(b, manifest.Add, f))
 	}
-	snap, err := t.publish(ctx, manifest.Compact, entries, hashFiles{}, t.progress, nil)
+	snap, err := t.publish(ctx, publication{kind: manifest.Compact, entries: entries}, t.progress, nil)
 	if err == nil {
 		return snap, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,10 +27,12 @@ type workload struct {
 	rng    *rand.Rand
 	states []map[string]string
 	keyed  bool
+	// written[n] is what commit n wrote. A commit that is done again writes other rows.
+	written map[int][]row
 }
 
 func newWorkload(s *schema.Schema, rng *rand.Rand) *workload {
-	return &workload{schema: s, rng: rng, states: []map[string]string{{}}, keyed: s.Keyed()}
+	return &workload{schema: s, rng: rng, states: []map[string]string{{}}, keyed: s.Keyed(), written: map[int][]row{}}
 }
 
 // step writes the rows of the next commit and publishes them. The state is noted first: a commit whose reply is lost
@@ -54,6 +57,7 @@ func (w *workload) step(tab *engine.Table) error {
 		all = append(all, rows)
 	}
 	w.states = append(w.states, next)
+	w.written[n] = slices.Concat(all...)
 	for _, rows := range all {
 		if err := tab.Write(context.Background(), batchOf(w.schema, rows)); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
 )
 
 // flushActive starts to flush the active buffer in the background, so that writing goes on meanwhile. It blocks while
@@ -64,8 +64,11 @@ func (t *Table) flush(ctx context.Context, f *frozen) {
 	defer t.mu.Unlock()
 	for i := range made {
 		b := f.shares[i].bucket
-		for _, file := range made[i] {
-			b.ready = append(b.ready, readyFile{f.generation, file})
+		for _, file := range made[i].data {
+			b.ready = append(b.ready, readyFile{f.generation, file, false})
+		}
+		for _, file := range made[i].changelog {
+			b.ready = append(b.ready, readyFile{f.generation, file, true})
 		}
 		if len(b.ready) > 0 {
 			t.unpublished[b] = struct{}{}
@@ -110,7 +113,7 @@ func (t *Table) waitFlushed(ctx context.Context, g int64) error {
 const manyShares = 1000
 
 // flushShares writes the files of each share; on an error it leaves none behind.
-func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFile, error) {
+func (t *Table) flushShares(ctx context.Context, f *frozen) ([]flushed, error) {
 	rows, err := f.sources()
 	if err != nil {
 		return nil, err
@@ -119,13 +122,17 @@ func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFi
 	files.NoStats = len(f.shares) > manyShares
 	workers := min(t.set.Parallel, len(f.shares))
 	files.Parallel = max(1, t.set.Parallel/workers)
-	made := make([][]manifest.DataFile, len(f.shares))
+	made, tells := make([]flushed, len(f.shares)), f.form.keys != nil && f.form.opts.ChangelogProducer == schema.ProducerInput
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers)
 	for i, s := range f.shares {
 		g.Go(func() error {
 			var err error
-			made[i], err = files.Flush(gctx, s.bucket.part, rows, s.sel, s.firstSeq)
+			if tells {
+				made[i].data, made[i].changelog, err = files.FlushInput(gctx, s.bucket.part, rows, s.sel, s.firstSeq)
+			} else {
+				made[i].data, err = files.Flush(gctx, s.bucket.part, rows, s.sel, s.firstSeq)
+			}
 			return err
 		})
 	}
@@ -136,10 +143,10 @@ func (t *Table) flushShares(ctx context.Context, f *frozen) ([][]manifest.DataFi
 }
 
 // dropMade removes the files of a flush that failed half way.
-func (t *Table) dropMade(ctx context.Context, f *frozen, made [][]manifest.DataFile) error {
+func (t *Table) dropMade(ctx context.Context, f *frozen, made []flushed) error {
 	var errs []error
 	for i, s := range f.shares {
-		for _, m := range made[i] {
+		for _, m := range made[i].all() {
 			for _, n := range m.Names() {
 				errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), s.bucket.part.Dir+"/"+n))
 			}

@@ -34,8 +34,9 @@ func (t *Table) newForm(s *schema.Schema) (*form, error) {
 	f := &form{schema: s, opts: opts, policy: lsm.PolicyOf(opts, s.Keyed())}
 	f.files = lsm.Files{
 		Store: t.store, Schema: s, Options: opts, Now: t.env.Now, Parallel: t.set.Parallel,
-		NewName:    func() string { return opts.DataFilePrefix + t.env.NewID() + "-0.parquet" },
-		OpenSchema: t.meta.Schema,
+		NewName:          func() string { return opts.DataFilePrefix + t.env.NewID() + "-0.parquet" },
+		NewChangelogName: func() string { return opts.Changelog.Prefix + t.env.NewID() + "-0.parquet" },
+		OpenSchema:       t.meta.Schema,
 	}
 	if s.Keyed() {
 		f.keys = lsm.NewKeys(s)

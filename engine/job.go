@@ -214,7 +214,7 @@ func (t *Table) keepProgress(ctx context.Context) error {
 	if t.epoch == 0 || t.known-t.last < int64(manifest.RetentionOf(t.form.Load().opts).Min) {
 		return nil
 	}
-	_, err := t.publish(ctx, manifest.Append, nil, hashFiles{}, t.progress, nil)
+	_, err := t.publish(ctx, publication{kind: manifest.Append}, t.progress, nil)
 	return err
 }
 

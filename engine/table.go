@@ -80,6 +80,7 @@ type bucketKey struct {
 type readyFile struct {
 	generation int64
 	file       manifest.DataFile
+	changelog  bool // it tells changes, and holds no rows of the table
 }
 
 type partition struct {

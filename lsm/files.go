@@ -20,8 +20,8 @@ type Files struct {
 	Store   storage.Store // the table's folder
 	Schema  *schema.Schema
 	Options schema.Options
-	// NewName makes a unique data file name, without folder.
-	NewName func() string
+	// NewName makes a unique data file name, without folder, and NewChangelogName one of a changelog file.
+	NewName, NewChangelogName func() string
 	// Now is the clock for creation times.
 	Now func() time.Time
 	// Parallel is how many goroutines a call may use; below 2: only the caller's.
@@ -61,6 +61,8 @@ type outputs struct {
 	level int
 	src   manifest.FileSource
 	roll  int64 // size at which a file ends; 0: never
+	// changelog: the files tell changes. Rows of one key follow each other there, and nobody looks for single ones.
+	changelog bool
 
 	name   string
 	upload storage.Upload
@@ -132,12 +134,18 @@ func (o *outputs) fitting(from *datafile.Outline, rows datafile.RowRange) int64 
 }
 
 func (o *outputs) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("%s data file %s: %w", what, o.files.Store.URL(path.Join(o.part.Dir, o.name)), err)
 }
 
 func (o *outputs) begin(ctx context.Context) error {
 	f := o.files
 	o.name = f.NewName()
+	if o.changelog {
+		o.name = f.NewChangelogName()
+	}
 	full := path.Join(o.part.Dir, o.name)
 	up, err := f.Store.Create(ctx, full)
 	if err != nil {
@@ -145,8 +153,8 @@ func (o *outputs) begin(ctx context.Context) error {
 	}
 	o.upload = up
 	o.names = append(o.names, full)
-	o.w, err = datafile.NewWriter(up, f.writerConfig(o.level))
-	if err != nil {
+	o.w, err = datafile.NewWriter(up, o.writerConfig())
+	if err != nil || o.changelog {
 		return o.wrap("create", err)
 	}
 	if o.filters, err = newFilters(f.Schema); err != nil {
@@ -197,6 +205,19 @@ func (o *outputs) discard(ctx context.Context, cause error) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// writerConfig is how the files are written.
+func (o *outputs) writerConfig() datafile.WriterConfig {
+	c := o.files.writerConfig(o.level)
+	if o.changelog {
+		opts, level := o.files.Options, o.level
+		c.Compression = opts.ChangelogCompressionAt(level)
+		if !o.files.NoStats {
+			c.Stats = func(column string) schema.StatsMode { return opts.ChangelogStats(column, level) }
+		}
+	}
+	return c
 }
 
 func (f Files) writerConfig(level int) datafile.WriterConfig {

@@ -18,6 +18,21 @@ import (
 // A keyed table gets one file with the newest row of each key, in key order. An append table gets its rows as they are,
 // in files that end at the target size. If Flush fails it leaves no file behind.
 func (f Files) Flush(ctx context.Context, part Part, batches []datafile.Rows, sel []int32, firstSeq int64) ([]manifest.DataFile, error) {
+	return f.flush(ctx, part, batches, sel, firstSeq, nil)
+}
+
+// FlushInput is Flush for a keyed table whose changelog producer is input: the rows as they came, sorted by key and in the
+// order in which they are merged, go into changelog files as well (`mergetree.MergeTreeWriter.flushWriteBuffer`, §12), which
+// end at the target size.
+func (f Files) FlushInput(ctx context.Context, part Part, batches []datafile.Rows, sel []int32, firstSeq int64) (data, changelog []manifest.DataFile, err error) {
+	log := f.changelogOutputs(part, 0)
+	if data, err = f.flush(ctx, part, batches, sel, firstSeq, log); err != nil {
+		return nil, nil, log.discard(ctx, err)
+	}
+	return data, log.made, nil
+}
+
+func (f Files) flush(ctx context.Context, part Part, batches []datafile.Rows, sel []int32, firstSeq int64, log *outputs) ([]manifest.DataFile, error) {
 	rows, err := f.checkBatches(batches, sel)
 	if err != nil {
 		return nil, fmt.Errorf("flush: %w", err)
@@ -27,13 +42,16 @@ func (f Files) Flush(ctx context.Context, part Part, batches []datafile.Rows, se
 	}
 	o := &outputs{files: f, part: part, src: manifest.FromAppend}
 	if f.Schema.Keyed() {
-		err = f.flushKeyed(ctx, o, rows, sel, firstSeq)
+		err = f.flushKeyed(ctx, o, log, rows, sel, firstSeq)
 	} else {
 		o.roll = f.Options.TargetFileSize
 		err = f.flushAppend(ctx, o, rows, sel, firstSeq)
 	}
 	if err == nil {
 		err = o.end(ctx)
+	}
+	if err == nil && log != nil {
+		err = log.end(ctx)
 	}
 	if err != nil {
 		return nil, o.discard(ctx, fmt.Errorf("flush: %w", err))
@@ -74,17 +92,21 @@ func (f Files) checkBatches(batches []datafile.Rows, sel []int32) (*sources, err
 // flushStep is the number of rows that are copied and encoded at once.
 const flushStep = 32 << 10
 
-func (f Files) flushKeyed(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64) error {
+// flushKeyed writes the rows, and, unless log is nil, how they came.
+func (f Files) flushKeyed(ctx context.Context, o, log *outputs, rows *sources, sel []int32, firstSeq int64) error {
 	rule, err := f.mergeRule()
 	if err != nil {
 		return err
+	}
+	if log != nil {
+		rule = rule.allRows()
 	}
 	order, keys, err := f.sortRows(rows, sel, rule)
 	if err != nil {
 		return err
 	}
 	if rule.grouped {
-		return f.flushGroups(ctx, o, rows, sel, firstSeq, order, keys, rule)
+		return f.flushGroups(ctx, o, log, rows, sel, firstSeq, order, keys, rule)
 	}
 	mem := newArena(2) // the rows being written, and those before, of which the writer keeps the last
 	for len(order) > 0 {

@@ -6,7 +6,9 @@ import (
 
 // flushGroups is flushKeyed for rules that need all rows of a key: it takes the rows of whole keys in order and merges
 // them before they are written (`mergetree.SortBufferWriteBuffer`).
-func (f Files) flushGroups(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64, order []int32, keys *KeyVec, rule *MergeRule) error {
+//
+// log, if it is not nil, gets the rows as they are before that.
+func (f Files) flushGroups(ctx context.Context, o, log *outputs, rows *sources, sel []int32, firstSeq int64, order []int32, keys *KeyVec, rule *MergeRule) error {
 	b, err := rule.bind(allColumns(f.Schema), true)
 	if err != nil {
 		return err
@@ -20,6 +22,11 @@ func (f Files) flushGroups(ctx context.Context, o *outputs, rows *sources, sel [
 		in, err := takeRows(taken, rows, order[:n], sel, firstSeq)
 		if err != nil {
 			return err
+		}
+		if log != nil {
+			if err := log.write(ctx, in); err != nil {
+				return err
+			}
 		}
 		if p.wins[0].rows = in; len(p.groups.ends) > 0 {
 			merged.next()

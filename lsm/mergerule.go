@@ -129,6 +129,13 @@ func NewMergeRule(s *schema.Schema, o schema.Options) (*MergeRule, error) {
 	return r, nil
 }
 
+// allRows is the rule for a merge that has to see all rows of a key, also where the newest is the result.
+func (r *MergeRule) allRows() *MergeRule {
+	all := *r
+	all.grouped = true
+	return &all
+}
+
 // Newest reports whether the newest row of a key is what the table has.
 func (r *MergeRule) Newest() bool { return !r.grouped && r.seq == nil }
 

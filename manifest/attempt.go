@@ -35,6 +35,7 @@ type pending struct {
 	nextI   int
 	deltas  []metadataFile
 	delta   metadataFile // the delta list
+	changes changelog    // empty without changelog files
 	rows    int64        // rows added minus rows removed
 	tracked *tracked     // of a table with row tracking; nil otherwise
 	merging *merging
@@ -76,16 +77,18 @@ func (p *pending) encodeDelta() error {
 			p.rows -= e.File.Rows
 		}
 	}
-	// About 1 KiB an entry before compression: wide tables with long statistics may exceed the target a little.
-	perFile := int(max(1, p.options.ManifestTargetSize/1024))
 	var err error
-	if p.deltas, err = p.encodeManifests(p.commit.Entries, p.schema, perFile); err != nil {
+	if p.deltas, err = p.encodeManifests(p.commit.Entries, p.schema, p.perManifest()); err != nil {
 		return refusal{err}
 	}
 	p.delta = metadataFile{name: p.listName()}
 	p.delta.data, err = encodeMetas(p.delta.name, p.deltaMetas())
 	return err
 }
+
+// perManifest is how many entries a manifest has: about 1 KiB an entry before compression, so that wide tables with long
+// statistics may exceed the target a little.
+func (p *pending) perManifest() int { return int(max(1, p.options.ManifestTargetSize/1024)) }
 
 // deltaMetas are the manifests of the delta list.
 func (p *pending) deltaMetas() []Meta {
@@ -257,6 +260,7 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 	for i := range p.deltas {
 		files = append(files, &p.deltas[i])
 	}
+	files = append(files, p.changes.files()...)
 	if p.merging != nil {
 		for i := range p.merging.files {
 			files = append(files, &p.merging.files[i])
@@ -329,6 +333,7 @@ func (t *Table) nextSnapshot(p *pending, schemaID int64, base *metadataFile) *Sn
 	if p.index != nil {
 		s.IndexManifest = &p.index.file.name
 	}
+	p.changes.describe(s)
 	if p.tracked != nil {
 		s.NextRowID = &p.tracked.next
 	}
@@ -376,6 +381,9 @@ func (p *pending) published(s *Snapshot) {
 		named[*s.IndexManifest] = true
 	}
 	for _, f := range p.deltas {
+		named[f.name] = true
+	}
+	for _, f := range p.changes.files() {
 		named[f.name] = true
 	}
 	if p.merging != nil {

@@ -24,6 +24,9 @@ type Commit struct {
 	// Entries are the files added and removed. A removal repeats the whole description of the file (paimon-format §5.2).
 	// The files must be durable already.
 	Entries []Entry
+	// Changelog are the changelog files of the change, durable already; all are added. They are told by the snapshot that
+	// publishes Entries and belong to no later one.
+	Changelog []Entry
 	// Index are index files that come with the change, durable already. Each replaces the one of its partition, bucket
 	// and type; all others stay (`manifest.IndexManifestFileHandler`, paimon-format §5.3).
 	Index      []IndexEntry
@@ -314,6 +317,9 @@ func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
 		}
 		seen[id] = struct{}{}
 	}
+	if err := checkChangelog(c.Changelog, seen); err != nil {
+		return nil, err
+	}
 	if err := checkIndex(c.Index); err != nil {
 		return nil, err
 	}
@@ -329,6 +335,9 @@ func (t *Table) prepare(ctx context.Context, c Commit) (*pending, error) {
 	// Removals first: within one commit a file that moves to another level is never there twice.
 	p.commit.Entries = slices.Clone(c.Entries)
 	slices.SortStableFunc(p.commit.Entries, func(a, b Entry) int { return int(b.Kind) - int(a.Kind) })
+	if err := p.encodeChangelog(); err != nil {
+		return nil, err
+	}
 	if options.RowTracking {
 		p.tracked = &tracked{entries: p.commit.Entries}
 		return p, nil // the entries depend on the snapshot before

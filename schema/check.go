@@ -93,6 +93,9 @@ func (s *Schema) checkFormats(o Options, readOnly bool) error {
 	if !fits(o.FileFormat) {
 		return s.refuse(optFileFormat, fmt.Sprintf("the data files are %s; calve writes parquet only, and reads parquet and avro", o.FileFormat))
 	}
+	if f := o.Changelog.Format; f != "" && s.Keyed() && o.ChangelogProducer != ProducerNone && !fits(f) {
+		return s.refuse(optChangelogFormat, "calve writes parquet only, and reads parquet and avro; remove the option")
+	}
 	p := optionParser{m: s.Options}
 	levels := perLevel(&p, fileFormatPerLevel, lowerWord)
 	for _, level := range slices.Sorted(maps.Keys(levels)) {
@@ -129,8 +132,8 @@ func (s *Schema) checkWriting(o Options) error {
 	if m := &o.Merge; !s.Keyed() && (m.RowKindField != "" || m.IgnoreDelete || m.IgnoreUpdateBefore) {
 		return errors.New("table options \"rowkind.field\", \"ignore-delete\" and \"ignore-update-before\": a table without primary key takes inserts only; remove them")
 	}
-	if s.Keyed() && o.ChangelogProducer != "none" {
-		return s.refuse(optProducer, "calve writes no changelog files; use changelog-producer none")
+	if err := s.checkProducer(o); err != nil {
+		return err
 	}
 	if !slices.Contains(codecs, o.Compression) {
 		return s.refuse(optCompression, "calve writes "+strings.Join(codecs, ", ")+"; choose one of them")

@@ -60,7 +60,8 @@ type Options struct {
 	CompactionMinFiles          int  // compaction.min.file-num: small append files from which a compaction is looked for
 	WriteOnly                   bool // write-only: neither compact nor expire
 
-	Merge MergeOptions // the finer points of merging
+	Merge     MergeOptions     // the finer points of merging
+	Changelog ChangelogOptions // and of telling what it changes
 
 	RowTracking bool // row-tracking.enabled: rows of an append table have ids
 
@@ -163,7 +164,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		DynamicMax:        p.int("dynamic-bucket.max-buckets", -1, -1, math.MaxInt16),
 		BucketFunction:    p.word(optBucketFunc, "default"),
 		MergeEngine:       p.word(optMergeEngine, Deduplicate),
-		ChangelogProducer: p.word(optProducer, "none"),
+		ChangelogProducer: p.word(optProducer, ProducerNone),
 		SequenceFields:    p.columns(s, optSequenceField),
 		DeletionVectors:   p.bool("deletion-vectors.enabled", false),
 		MergeOnRead:       p.bool("deletion-vectors.merge-on-read", false),
@@ -191,6 +192,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 	p.levels(&o)
 	p.metadata(&o)
 	p.merge(s, &o)
+	p.changelog(s, &o)
 	if o.Bucket == 0 {
 		p.fail(optBucket, "must not be 0: give the number of buckets, or -1")
 	}

@@ -73,6 +73,7 @@ func TestDefaults(t *testing.T) {
 		DefaultPartitionName: "__DEFAULT_PARTITION__", StatsMode: "truncate(16)", StatsDense: true, ManifestTargetSize: 8 << 20,
 		ManifestMergeMinCount: 30, ManifestFullCompactionSize: 16 << 20, SnapshotNumRetainedMin: 10,
 		SnapshotNumRetainedMax: math.MaxInt32, SnapshotTimeRetained: time.Hour, SnapshotExpireLimit: 50,
+		Changelog: ChangelogOptions{Prefix: "changelog-", LookupInterval: 10},
 	}
 	s := &Schema{Version: 3, Fields: []Field{{Name: "a", Type: Type{Root: Int}}}, PrimaryKeys: []string{"a"}}
 	if got, err := s.ParseOptions(); err != nil || !reflect.DeepEqual(got, want) {

@@ -1,0 +1,362 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// told is the change stream of a table by snapshot, in the order of the stream.
+type told struct {
+	snapshots []int64
+	rows      map[int64][]row
+	commit    map[int64]int // which commit of the workload a snapshot is, of APPEND snapshots
+}
+
+// tellAll reads the change stream from the first snapshot on, which must be there.
+func tellAll(t *testing.T, st storage.Store) told {
+	t.Helper()
+	out := told{rows: map[int64][]row{}, commit: map[int64]int{}}
+	rd := readerOf(st)
+	for c, err := range rd.Tail(context.Background(), reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 1}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Complete {
+			out.snapshots = append(out.snapshots, c.Snapshot)
+			s, err := rd.Meta().Snapshot(context.Background(), c.Snapshot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := strconv.Atoi(s.Properties["calve.test"]); err == nil && s.CommitKind == manifest.Append && s.DeltaRecordCount > 0 {
+				out.commit[c.Snapshot] = n
+			}
+			continue
+		}
+		for i := range int(c.Rec.NumRows()) {
+			r := row{
+				part: c.Rec.Column(0).(*array.String).Value(i), id: c.Rec.Column(1).(*array.Int64).Value(i),
+				name: c.Rec.Column(2).(*array.String).Value(i),
+			}
+			if c.RowKinds != nil {
+				r.kind = c.RowKinds[i]
+			}
+			out.rows[c.Snapshot] = append(out.rows[c.Snapshot], r)
+		}
+	}
+	return out
+}
+
+// strict folds a change stream that tells rows before and after each change, and fails where it does not fit itself: a
+// change that is told twice, or is missing, leaves a key that is there when it must not be, or has another row.
+func (c told) strict(t *testing.T) map[string]string {
+	t.Helper()
+	state, before := map[string]string{}, map[string]bool{}
+	for _, id := range c.snapshots {
+		for _, r := range c.rows[id] {
+			k := r.part + "/" + strconv.FormatInt(r.id, 10)
+			old, there := state[k]
+			switch r.kind {
+			case schema.Insert:
+				if there {
+					t.Fatalf("snapshot %d: %s is inserted, and it is there", id, k)
+				}
+				state[k] = r.name
+			case schema.UpdateBefore, schema.Delete:
+				if !there || old != r.name {
+					t.Fatalf("snapshot %d: %s %s with %q, and the stream has %q (%v)", id, r.kind, k, r.name, old, there)
+				}
+				delete(state, k)
+				before[k] = r.kind == schema.UpdateBefore
+			case schema.UpdateAfter:
+				if !before[k] {
+					t.Fatalf("snapshot %d: %s is updated without its row before", id, k)
+				}
+				state[k] = r.name
+				before[k] = false
+			}
+		}
+	}
+	for k, waits := range before {
+		if waits {
+			t.Fatalf("%s: a row before an update, and none after it", k)
+		}
+	}
+	return state
+}
+
+// inputs checks the stream of a table with the producer input: every commit of the workload tells what was written for it,
+// the rows of a key in their order, and nothing else is told.
+func (c told) inputs(t *testing.T, w *workload) {
+	t.Helper()
+	seen := map[int]bool{}
+	byKey := func(a, b row) int { return int(a.id - b.id) }
+	for _, id := range c.snapshots {
+		n, ok := c.commit[id]
+		if !ok {
+			if len(c.rows[id]) > 0 {
+				t.Fatalf("snapshot %d is no commit of rows and tells %d", id, len(c.rows[id]))
+			}
+			continue
+		}
+		if seen[n] {
+			t.Fatalf("commit %d is there twice", n)
+		}
+		seen[n] = true
+		want, got := slices.Clone(w.written[n]), slices.Clone(c.rows[id])
+		slices.SortStableFunc(want, byKey)
+		slices.SortStableFunc(got, byKey) // files of one commit follow each other
+		if !slices.Equal(got, want) {
+			t.Fatalf("commit %d tells\n%v, written was\n%v", n, got, want)
+		}
+	}
+	for n := 1; n < len(w.states); n++ {
+		if !seen[n] {
+			t.Fatalf("commit %d of %d is not told", n, len(w.states)-1)
+		}
+	}
+}
+
+// producers are the tables that the tests of changelogs write.
+var producers = []struct {
+	name    string
+	options map[string]string
+}{
+	{"input", map[string]string{"changelog-producer": "input"}},
+}
+
+// checkTold checks the whole stream of a table against what was written to it and what it has. The table must be
+// compacted, so that nothing waits.
+func checkTold(t *testing.T, st storage.Store, w *workload) {
+	t.Helper()
+	c := tellAll(t, st)
+	if w.schema.Options["changelog-producer"] == "input" {
+		c.inputs(t, w)
+		return
+	}
+	if got, want := c.strict(t), w.states[len(w.states)-1]; !maps.Equal(got, want) {
+		t.Fatalf("the stream folds to %d rows, the table has %d:\n%v\n%v", len(got), len(want), got, want)
+	}
+}
+
+// TestChangelogAfterCrash cuts the power anywhere: every change is told exactly once.
+func TestChangelogAfterCrash(t *testing.T) {
+	for _, p := range producers {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			rng := newRand(t)
+			options := maps.Clone(p.options)
+			options["num-sorted-run.compaction-trigger"], options["snapshot.num-retained.min"] = "2", "1000000"
+			s := keyedSchema(t, false, options)
+			calls := toldAfterCrash(t, s, rng, math.MaxInt)
+			for range 40 {
+				if toldAfterCrash(t, s, rng, 1+rng.IntN(calls)); t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// toldAfterCrash is a workload on a store that dies at its n-th call, and goes on with what a disk would still have.
+func toldAfterCrash(t *testing.T, s *schema.Schema, rng *rand.Rand, n int) int {
+	t.Helper()
+	disk := storage.NewMem()
+	mustCreate(t, disk, s)
+	var mu sync.Mutex
+	calls, after := 0, disk
+	st := storage.WithFaults(disk, func(storage.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls < n {
+			return nil
+		}
+		if calls == n {
+			after = disk.CrashClone(rng)
+		}
+		return errInjected
+	})
+	env := hasty()
+	w := newWorkload(s, rand.New(rand.NewPCG(rng.Uint64(), 3)))
+	acknowledged := 0
+	tab, err := engine.Open(t.Context(), st, engine.Settings{Job: "j", Compaction: 1, BufferBytes: 300}, env)
+	for i := 1; i <= 5 && err == nil; i++ {
+		if err = w.step(tab); err == nil {
+			acknowledged = i
+		}
+	}
+	if tab != nil {
+		_ = tab.Close(context.Background()) // may fail: the disk is dead
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	again, err := engine.Open(t.Context(), after, engine.Settings{Job: "j", Compaction: 1}, env)
+	if err != nil {
+		t.Fatalf("crash at call %d: %v", n, err)
+	}
+	w.resume(t, after, again, acknowledged)
+	for range 2 {
+		if err := w.step(again); err != nil {
+			t.Fatalf("crash at call %d: %v", n, err)
+		}
+	}
+	if err := again.Compact(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.check(t, after)
+	checkTold(t, after, w)
+	mustCompare(t, after)
+	return calls
+}
+
+// mustCompare verifies a table, whatever can be said of its stream.
+func mustCompare(t *testing.T, st storage.Store) {
+	t.Helper()
+	rep, err := readerOf(st).Verify(context.Background(), reader.VerifySpec{Data: true, Fold: true})
+	if err != nil || !rep.OK() {
+		t.Fatalf("%v %+v", err, rep)
+	}
+}
+
+// TestChangelogNothingLeft lets writes of files fail: what is not published is deleted, data and changelog alike.
+func TestChangelogNothingLeft(t *testing.T) {
+	for _, p := range producers {
+		disk := storage.NewMem()
+		s := keyedSchema(t, false, p.options)
+		mustCreate(t, disk, s)
+		left := math.MaxInt
+		var mu sync.Mutex
+		st := storage.WithFaults(disk, func(op storage.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left < 0 && op.Kind == storage.OpWrite {
+				return errInjected
+			}
+			return nil
+		})
+		set := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			left = n
+		}
+		w := newWorkload(s, newRand(t))
+		failed := 0
+		for n := range 60 {
+			tab, err := engine.Open(t.Context(), st, engine.Settings{Job: "j"}, hasty())
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := len(w.states) - 1
+			set(n)
+			if err = w.step(tab); err == nil {
+				done++
+				err = tab.Compact(t.Context(), true)
+			}
+			if err != nil {
+				failed++
+			}
+			set(math.MaxInt)
+			if err := tab.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.states = w.states[:done+1]
+			if got, want := dataFiles(t, disk), namedFiles(t, disk); !maps.Equal(got, want) {
+				t.Fatalf("%s: on storage %v, named %v", p.name, got, want)
+			}
+		}
+		if failed < 5 {
+			t.Fatalf("%s: only %d failures", p.name, failed)
+		}
+		tab := mustOpen(t, disk, engine.Settings{Job: "j"})
+		if err := tab.Compact(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		checkTold(t, disk, w)
+	}
+}
+
+// namedFiles are the data and changelog files that any snapshot names.
+func namedFiles(t *testing.T, st storage.Store) map[string]bool {
+	t.Helper()
+	m, out := readerOf(st).Meta(), map[string]bool{}
+	ctx := context.Background()
+	latest, err := m.Latest(ctx)
+	if err != nil {
+		return out
+	}
+	for s, err := range m.EachSnapshot(ctx, 1, latest.ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range []func(context.Context, *manifest.Snapshot) ([]manifest.Entry, error){m.Delta, m.Changelog} {
+			entries, err := list(ctx, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range entries {
+				out[fmt.Sprintf("bucket-%d/%s", entries[i].Bucket, entries[i].File.Name)] = true
+			}
+		}
+	}
+	return out
+}
+
+// TestChangelogExpires: changelog files go with their snapshots.
+func TestChangelogExpires(t *testing.T) {
+	for _, p := range producers {
+		options := maps.Clone(p.options)
+		options["snapshot.num-retained.min"], options["snapshot.num-retained.max"], options["snapshot.time-retained"] = "1", "2", "1 s"
+		st, s := storage.NewMem(), keyedSchema(t, false, options)
+		mustCreate(t, st, s)
+		tab := mustOpen(t, st, engine.Settings{Job: "j"})
+		w := newWorkload(s, newRand(t))
+		for range 6 {
+			if err := w.step(tab); err != nil {
+				t.Fatal(err)
+			}
+			if err := tab.Compact(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := len(namedFiles(t, st))
+		done, err := readerOf(st).Meta().Expire(t.Context(), manifest.Retention{Min: 1, Max: 1}, time.Now())
+		if err != nil || done.Snapshots < 10 {
+			t.Fatal(done, err)
+		}
+		w.check(t, st)
+		m := readerOf(st).Meta()
+		latest, err := m.Latest(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := liveFiles(t, st)
+		changes, err := m.Changelog(t.Context(), latest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range changes {
+			want["bucket-0/"+changes[i].File.Name] = true
+		}
+		if got := dataFiles(t, st); !maps.Equal(got, want) || all < 12 {
+			t.Fatalf("%s: of %d files are left\n%v, named\n%v", p.name, all, got, want)
+		}
+	}
+}
