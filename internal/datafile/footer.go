@@ -111,13 +111,13 @@ type footer struct {
 	tail    tailWindow
 }
 
-// readFooter reads and checks the metadata of a file.
-func readFooter(f storage.File) (*footer, error) {
+// readFooter reads and checks the metadata of a file, with what lies before it, some bytes in all.
+func readFooter(f storage.File, window int64) (*footer, error) {
 	size := f.Size()
 	if size < 12 {
 		return nil, corruptf("file has %d bytes, too few for a Parquet file", size)
 	}
-	tail := make([]byte, min(size, tailBytes))
+	tail := make([]byte, min(size, window))
 	if err := readAt(f, tail, size-int64(len(tail))); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func NewOutline(f storage.File, name string, fileSchema *schema.Schema, cfg Writ
 	if formatOf(name) != "parquet" {
 		return o, nil
 	}
-	if o.foot, err = readFooter(f); err != nil {
+	if o.foot, err = readFooter(f, tailBytes); err != nil {
 		return nil, fmt.Errorf("data file %s: %w", name, err)
 	}
 	o.Reading = o.foot.reading()
@@ -81,7 +81,7 @@ func NewOutline(f storage.File, name string, fileSchema *schema.Schema, cfg Writ
 			o.keys = append(o.keys, slices.IndexFunc(o.leaves, func(c fileColumn) bool { return c.from == k && c.id < keyIDStart }))
 		}
 	}
-	if err := o.fetchIndex(); err != nil {
+	if err := o.foot.fetchIndex(o.f); err != nil {
 		return nil, fmt.Errorf("data file %s: %w", name, err)
 	}
 	start := int64(0)
@@ -223,31 +223,6 @@ func unitOf(t schema.Type) timeUnit {
 		return unitMillis
 	}
 	return unitNone
-}
-
-// fetchIndex reads the whole page index at once if it did not come with the footer.
-func (o *Outline) fetchIndex() error {
-	tail := &o.foot.tail
-	from := tail.at
-	for _, g := range o.foot.groups {
-		for i := range g.chunks {
-			for _, at := range []int64{g.chunks[i].stats.columnAt, g.chunks[i].stats.offsetAt} {
-				if at >= 4 {
-					from = min(from, at)
-				}
-			}
-		}
-	}
-	if from == tail.at || tail.at-from > maxIndexBytes {
-		return nil
-	}
-	b := make([]byte, tail.at-from+int64(len(tail.b)))
-	copy(b[tail.at-from:], tail.b)
-	if err := readAt(o.f, b[:tail.at-from], from); err != nil {
-		return err
-	}
-	*tail = tailWindow{b: b, at: from}
-	return nil
 }
 
 // group finds the units of a row group. It reports false if the file does not say where pages are.

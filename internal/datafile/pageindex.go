@@ -64,6 +64,8 @@ func readOrder(t *thriftReader) (byType bool) {
 type tailWindow struct {
 	b  []byte
 	at int64
+	// known, when not nil, keeps the places of pages, for a file that is read many times.
+	known *placeCache
 }
 
 // read gives n bytes of the file at a place, or nil if that is not a place for an index.
@@ -78,6 +80,31 @@ func (w *tailWindow) read(f storage.File, at, n int64) ([]byte, error) {
 	return b, readAt(f, b, at)
 }
 
+// fetchIndex reads the whole page index at once if it did not come with the footer.
+func (f *footer) fetchIndex(file storage.File) error {
+	tail := &f.tail
+	from := tail.at
+	for _, g := range f.groups {
+		for i := range g.chunks {
+			for _, at := range []int64{g.chunks[i].stats.columnAt, g.chunks[i].stats.offsetAt} {
+				if at >= 4 {
+					from = min(from, at)
+				}
+			}
+		}
+	}
+	if from == tail.at || tail.at-from > maxIndexBytes {
+		return nil
+	}
+	b := make([]byte, tail.at-from+int64(len(tail.b)))
+	copy(b[tail.at-from:], tail.b)
+	if err := readAt(file, b[:tail.at-from], from); err != nil {
+		return err
+	}
+	tail.b, tail.at = b, from
+	return nil
+}
+
 // pagePlace is an entry of an OffsetIndex.
 type pagePlace struct {
 	at, size int64
@@ -86,6 +113,13 @@ type pagePlace struct {
 
 // readPlaces gives the data pages of a chunk, nil if the file does not say or what it says makes no sense.
 func readPlaces(w *tailWindow, f storage.File, c *chunk, rows int64) ([]pagePlace, error) {
+	if w.known != nil {
+		return w.known.places(w, f, c, rows)
+	}
+	return parsePlaces(w, f, c, rows)
+}
+
+func parsePlaces(w *tailWindow, f storage.File, c *chunk, rows int64) ([]pagePlace, error) {
 	b, err := w.read(f, c.stats.offsetAt, c.stats.offsetLen)
 	if b == nil || err != nil {
 		return nil, err

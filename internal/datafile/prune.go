@@ -35,11 +35,11 @@ type pruner struct {
 	from []schema.Type
 }
 
-// prune finds the rows to read. nil is all of them.
-func (r *Reader) prune(fileSchema *schema.Schema, want ReadSpec, step int) error {
-	p := &pruner{r: r, want: want.Prune}
-	for _, i := range want.Prune.Cols {
-		f := want.Schema.Fields[i]
+// newPruner prepares the statistics of some columns of a schema.
+func newPruner(r *Reader, fileSchema, read *schema.Schema, cols []int, step int) *pruner {
+	p := &pruner{r: r}
+	for _, i := range cols {
+		f := read.Fields[i]
 		c, err := r.column(fileSchema, f, step)
 		if err != nil {
 			c = outColumn{col: nil, dt: arrow.Null} // it will fail when it is read, if it is
@@ -50,6 +50,13 @@ func (r *Reader) prune(fileSchema *schema.Schema, want ReadSpec, step int) error
 		}
 		p.cols, p.to, p.from = append(p.cols, c), append(p.to, f.Type), append(p.from, then)
 	}
+	return p
+}
+
+// prune finds the rows to read. nil is all of them.
+func (r *Reader) prune(fileSchema *schema.Schema, want ReadSpec, step int) error {
+	p := newPruner(r, fileSchema, want.Schema, want.Prune.Cols, step)
+	p.want = want.Prune
 	ranges, start, left := []rowRange{}, int64(0), int64(0)
 	for g := range r.foot.groups {
 		part, err := p.group(g)
@@ -85,9 +92,27 @@ func (p *pruner) group(g int) ([]rowRange, error) {
 	if !p.want.Match(rows, func(i int) ColumnStats { return p.chunk(i, g, rows) }) {
 		return nil, nil
 	}
+	var out []rowRange
+	err := p.cuts(g, func(x rowRange, stats func(i int) ColumnStats) {
+		if !p.want.Match(x.to-x.from, stats) {
+			return
+		}
+		if n := len(out); n > 0 && out[n-1].to == x.from {
+			out[n-1].to = x.to
+		} else {
+			out = append(out, x)
+		}
+	})
+	return out, err
+}
+
+// cuts gives the parts of a row group of which the page index, or else the footer, tells something, counted from its first
+// row, in order.
+func (p *pruner) cuts(g int, f func(x rowRange, stats func(i int) ColumnStats)) error {
+	rows := p.r.foot.groups[g].rows
 	places, stats, err := p.pages(g, rows)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Pages of the columns end at different rows: between two neighbouring ends, each column has one page.
 	cuts := []int64{0, rows}
@@ -98,25 +123,17 @@ func (p *pruner) group(g int) ([]rowRange, error) {
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	var out []rowRange
 	for k := range cuts[:len(cuts)-1] {
 		x := rowRange{cuts[k], cuts[k+1]}
-		if !p.want.Match(x.to-x.from, func(i int) ColumnStats {
+		f(x, func(i int) ColumnStats {
 			if places[i] == nil {
 				return p.chunk(i, g, rows).within(rows, x.to-x.from)
 			}
 			at := sort.Search(len(places[i]), func(j int) bool { return places[i][j].row > x.from }) - 1
 			return p.page(i, places[i], stats[i], at, rows, x.to-x.from)
-		}) {
-			continue
-		}
-		if n := len(out); n > 0 && out[n-1].to == x.from {
-			out[n-1].to = x.to
-		} else {
-			out = append(out, x)
-		}
+		})
 	}
-	return out, nil
+	return nil
 }
 
 // within is what the statistics of rows say of n of them.

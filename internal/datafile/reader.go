@@ -126,7 +126,7 @@ func Open(f storage.File, name string, fileSchema *schema.Schema, want ReadSpec)
 // openParquet reads the footer, unless it is known.
 func (r *Reader) openParquet(fileSchema *schema.Schema, want ReadSpec, step int) (err error) {
 	if r.foot == nil {
-		if r.foot, err = readFooter(r.f); err != nil {
+		if r.foot, err = readFooter(r.f, tailBytes); err != nil {
 			return err
 		}
 	}

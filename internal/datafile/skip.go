@@ -214,7 +214,10 @@ func (c *column) passPages(n int64) (int64, error) {
 
 // passDictionary loads the dictionary that a row group begins with.
 func (c *column) passDictionary() error {
+	stop := c.in.stop
+	c.in.stop = min(stop, c.places[0].at) // what lies between it and the page that is wanted is passed over
 	h, b, err := c.in.page()
+	c.in.stop = stop
 	if err != nil {
 		return err
 	}

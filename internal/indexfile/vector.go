@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
 )
@@ -138,6 +139,16 @@ func (v *Vector) Len() int64 {
 		n += b.GetCardinality()
 	}
 	return int64(min(n, math.MaxInt64))
+}
+
+// Has reports whether a row is deleted. It is safe for concurrent use.
+func (v *Vector) Has(row int64) (_ bool, err error) {
+	defer recovered(&err)
+	if row < 0 {
+		return false, nil
+	}
+	i, ok := slices.BinarySearch(v.high, uint32(row>>32))
+	return ok && v.low[i].Contains(uint32(row)), nil
 }
 
 // Cursor walks along the rows of the data file and says which are alive. It is for one goroutine; the Vector may be shared.

@@ -1,0 +1,344 @@
+package datafile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// Bounds of what a File reads ahead.
+const (
+	// pointTail bounds what is read with the footer, which is to hold the page index: about one part in tailShare of a file.
+	pointTail = 1 << 20
+	tailShare = 200
+	// windowBytes is about how much of a file is held at once while rows of many places are read.
+	windowBytes = 8 << 20
+	windowRows  = 32 << 10
+	// pageHead is what a reader looks at behind the pages it wants, since it does not know how long a page's header is.
+	pageHead = 1 << 10
+	// pointAhead is ReadSpec.ReadAhead of what was not fetched before.
+	pointAhead = 64 << 10
+	// fetches is how many requests are under way at once.
+	fetches = 16
+)
+
+// File is a data file of which a few rows are read, again and again: its footer and page index are read once, and what is
+// needed of its pages is fetched in few reads. It is safe for concurrent use.
+type File struct {
+	f      storage.File
+	name   string
+	schema *schema.Schema
+	foot   *footer // nil: an Avro file, of which everything is read each time
+	rows   int64
+	gap    int64
+}
+
+// placeCache keeps the places of a file's pages.
+type placeCache struct {
+	mu sync.Mutex
+	m  map[int64][]pagePlace // by where the OffsetIndex is
+}
+
+func (k *placeCache) places(w *tailWindow, f storage.File, c *chunk, rows int64) ([]pagePlace, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p, ok := k.m[c.stats.offsetAt]; ok {
+		return p, nil
+	}
+	p, err := parsePlaces(w, f, c, rows)
+	if err == nil {
+		k.m[c.stats.offsetAt] = p
+	}
+	return p, err
+}
+
+// OpenFile reads the footer and the page index of a data file, which stays open, and is not closed, until the File is
+// done. fileSchema is the schema version the file was written with. Pages that lie no more than gap bytes apart are fetched
+// at once.
+func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap int64) (_ *File, err error) {
+	defer recovered(&err, ErrCorrupt)
+	d := &File{f: f, name: name, schema: fileSchema, gap: gap}
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if formatOf(name) == "avro" {
+		r, err := Open(f, name, fileSchema, ReadSpec{Schema: fileSchema})
+		if err != nil {
+			return nil, err
+		}
+		d.rows = r.NumRows()
+		return d, nil
+	}
+	if d.foot, err = readFooter(f, max(tailBytes, min(f.Size()/tailShare, pointTail))); err == nil {
+		err = d.foot.fetchIndex(f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("data file %s: %w", name, err)
+	}
+	d.foot.tail.known = &placeCache{m: map[int64][]pagePlace{}}
+	d.rows = d.foot.rows
+	return d, nil
+}
+
+// NumRows is the number of rows in the file.
+func (d *File) NumRows() int64 { return d.rows }
+
+// Memory is about how many bytes the File holds.
+func (d *File) Memory() int64 {
+	if d.foot == nil {
+		return 1 << 10
+	}
+	n := int64(len(d.foot.tail.b)) * 2 // as it is, and what was made of it
+	for _, g := range d.foot.groups {
+		n += int64(len(g.chunks)) * 256
+	}
+	return n + 4<<10
+}
+
+// Bounds are some rows of a file with bounds of their values: those of each column asked for, as Prune.Match has them.
+type Bounds struct {
+	RowRange
+	Min, Max []any
+}
+
+// Bounds gives all rows of the file, page by page where the page index tells of pages, with bounds of columns of a schema.
+func (d *File) Bounds(read *schema.Schema, cols []int) (out []Bounds, err error) {
+	defer recovered(&err, ErrCorrupt)
+	if d.foot == nil {
+		return []Bounds{{RowRange: RowRange{To: d.rows}, Min: make([]any, len(cols)), Max: make([]any, len(cols))}}, nil
+	}
+	p := newPruner(&Reader{f: d.f, name: d.name, foot: d.foot}, d.schema, read, cols, pointAhead)
+	start := int64(0)
+	for g := range d.foot.groups {
+		if d.foot.groups[g].rows == 0 {
+			continue
+		}
+		err := p.cuts(g, func(x rowRange, stats func(i int) ColumnStats) {
+			b := Bounds{RowRange: RowRange{start + x.from, start + x.to}, Min: make([]any, len(cols)), Max: make([]any, len(cols))}
+			for i := range cols {
+				s := stats(i)
+				b.Min[i], b.Max[i] = s.Min, s.Max
+			}
+			out = append(out, b)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("data file %s: %w", d.name, err)
+		}
+		start += d.foot.groups[g].rows
+	}
+	return out, nil
+}
+
+// Read gives f the rows of want.Ranges, which are in order and do not overlap, in batches: Rows.First tells which they are.
+// Of an Avro file f gets all rows. want.Prune and want.Keep are not for it.
+func (d *File) Read(want ReadSpec, f func(Rows) error) (err error) {
+	defer recovered(&err, ErrCorrupt)
+	if want.ReadAhead == 0 {
+		want.ReadAhead = pointAhead
+	}
+	if d.foot == nil {
+		want.Ranges = nil
+		r, err := Open(d.f, d.name, d.schema, want)
+		if err != nil {
+			return err
+		}
+		return each(r, f)
+	}
+	leaves := d.leaves(want)
+	for ranges := cutRanges(want.Ranges); len(ranges) > 0; {
+		w, n, err := d.window(leaves, ranges)
+		if err != nil {
+			return fmt.Errorf("data file %s: %w", d.name, err)
+		}
+		part := want
+		part.Ranges, ranges = ranges[:n], ranges[n:]
+		r := &Reader{f: w, name: d.name, foot: d.foot, batch: want.BatchRows}
+		if r.batch <= 0 {
+			r.batch = defaultBatchRows
+		}
+		if err := r.openParquet(d.schema, part, part.ReadAhead); err != nil {
+			return fmt.Errorf("data file %s: %w", d.name, err)
+		}
+		if err := each(r, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutRanges cuts long ranges, of which not all is to be held at once.
+func cutRanges(in []RowRange) (out []RowRange) {
+	for _, x := range in {
+		for x.To-x.From > windowRows {
+			out = append(out, RowRange{x.From, x.From + windowRows})
+			x.From += windowRows
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+func each(r *Reader, f func(Rows) error) error {
+	for {
+		rows, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f(rows)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leaves are the leaves of the file that a read touches.
+func (d *File) leaves(want ReadSpec) []int {
+	var out []int
+	var add func(e *element)
+	add = func(e *element) {
+		if e == nil {
+			return
+		}
+		if e.at >= 0 {
+			out = append(out, e.at)
+		}
+		for _, c := range e.children {
+			add(c)
+		}
+	}
+	if want.KeyValue {
+		add(d.foot.root.child(SeqColumn))
+		add(d.foot.root.child(KindColumn))
+	}
+	for _, c := range want.Cols {
+		if at, ok := d.schema.FieldByID(want.Schema.Fields[c].ID); ok {
+			add(d.foot.root.child(d.schema.Fields[at].Name))
+		}
+	}
+	return out
+}
+
+// span is a piece of a file.
+type span struct{ from, to int64 }
+
+// window fetches the pages of the first of the ranges, of as many as there is room for; it gives their number.
+func (d *File) window(leaves []int, ranges []RowRange) (*fetched, int, error) {
+	var spans []span
+	size, n := int64(0), 0
+	last := make([]int64, len(leaves)) // of each leaf: where the pages end that are counted
+	for ; n < len(ranges); n++ {
+		if n > 0 && size >= windowBytes {
+			break
+		}
+		start := int64(0)
+		for g := range d.foot.groups {
+			end := start + d.foot.groups[g].rows
+			x := rowRange{max(ranges[n].From, start) - start, min(ranges[n].To, end) - start}
+			for i, leaf := range leaves {
+				if x.from >= x.to {
+					break
+				}
+				more, err := d.pages(g, leaf, x)
+				if err != nil {
+					return nil, 0, err
+				}
+				for _, s := range more {
+					if s.from = max(s.from, last[i]); s.from < s.to {
+						spans = append(spans, s)
+						size += s.to - s.from
+						last[i] = s.to
+					}
+				}
+			}
+			start = end
+		}
+	}
+	all := joined(spans, d.gap)
+	sum := int64(0)
+	for _, s := range all {
+		sum += s.to - s.from
+	}
+	if sum > 2*windowBytes { // small pages far apart: what lies between them is more than they are
+		all = joined(spans, 0)
+	}
+	w := &fetched{File: d.f}
+	return w, n, w.fetch(all)
+}
+
+// pages are the places of some rows' pages and of their dictionary; none if the file does not tell.
+func (d *File) pages(g, leaf int, x rowRange) ([]span, error) {
+	c := &d.foot.groups[g].chunks[leaf]
+	places, err := readPlaces(&d.foot.tail, d.f, c, d.foot.groups[g].rows)
+	if err != nil || places == nil {
+		return nil, err
+	}
+	a := sort.Search(len(places), func(i int) bool { return places[i].row > x.from }) - 1
+	b := sort.Search(len(places), func(i int) bool { return places[i].row >= x.to }) - 1
+	s := span{places[a].at, places[b].at + places[b].size}
+	if dict := (span{c.offset, places[0].at}); dict.to > dict.from {
+		return []span{dict, s}, nil
+	}
+	return []span{s}, nil
+}
+
+// joined sorts spans and joins those that lie close together.
+func joined(spans []span, gap int64) []span {
+	slices.SortFunc(spans, func(a, b span) int { return int(min(max(a.from-b.from, -1), 1)) })
+	var out []span
+	for _, s := range spans {
+		s.to += pageHead
+		if n := len(out); n > 0 && s.from <= out[n-1].to+gap {
+			out[n-1].to = max(out[n-1].to, s.to)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// fetched is a file with some of its bytes at hand.
+type fetched struct {
+	storage.File
+	spans []span
+	data  [][]byte
+}
+
+// fetch reads the spans, several at a time.
+func (w *fetched) fetch(spans []span) error {
+	w.spans, w.data = spans, make([][]byte, len(spans))
+	var g errgroup.Group
+	g.SetLimit(fetches)
+	for i := range spans {
+		s := &spans[i]
+		s.to = min(s.to, w.Size())
+		b := make([]byte, s.to-s.from)
+		w.data[i] = b
+		if len(spans) == 1 {
+			return readAt(w.File, b, s.from)
+		}
+		g.Go(func() error { return readAt(w.File, b, s.from) })
+	}
+	return g.Wait()
+}
+
+// ReadAt implements io.ReaderAt. What was not fetched is read from the file.
+func (w *fetched) ReadAt(p []byte, off int64) (int, error) {
+	i := sort.Search(len(w.spans), func(i int) bool { return w.spans[i].to > off })
+	if i < len(w.spans) && off >= w.spans[i].from && off+int64(len(p)) <= w.spans[i].to {
+		return copy(p, w.data[i][off-w.spans[i].from:]), nil
+	}
+	return w.File.ReadAt(p, off)
+}
+
+// Close does nothing: the file stays open.
+func (w *fetched) Close() error { return nil }

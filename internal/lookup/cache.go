@@ -1,0 +1,270 @@
+package lookup
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+)
+
+// CacheConfig bounds what a Cache holds.
+type CacheConfig struct {
+	MaxFiles int   // open files; 0: 256
+	MaxBytes int64 // of their footers and page indexes; 0: 64 MiB
+}
+
+// Cache keeps data files open that lookups have used, the least recently used of which are closed when there are too many.
+// Data files do not change, and none is asked that the caller's runs do not name, so that nothing in it can be stale. One
+// Cache may serve all tables of a process; it is safe for concurrent use.
+type Cache struct {
+	cfg CacheConfig
+
+	mu     sync.Mutex // guards what follows and opened.refs, opened.at
+	files  map[fileID]*opened
+	recent *list.List // of *opened, the most recently used in front
+	bytes  int64
+	closed bool
+}
+
+// fileID names a file as one schema sees it.
+type fileID struct {
+	url    string
+	schema int64
+}
+
+// NewCache makes an empty cache.
+func NewCache(cfg CacheConfig) *Cache {
+	if cfg.MaxFiles <= 0 {
+		cfg.MaxFiles = 256
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = 64 << 20
+	}
+	return &Cache{cfg: cfg, files: map[fileID]*opened{}, recent: list.New()}
+}
+
+// Close closes all files; those in use are closed when they are not any more. The cache keeps nothing from then on.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	var errs []error
+	for c.recent.Len() > 0 {
+		errs = append(errs, c.drop(c.recent.Back()))
+	}
+	return errors.Join(errs...)
+}
+
+// opened is an open data file.
+type opened struct {
+	name  string
+	data  *datafile.File
+	close func() error
+	pages
+
+	cache *Cache // nil: it is closed when it is released
+	id    fileID
+	refs  int
+	at    *list.Element // nil: not in the cache any more
+	size  int64
+
+	once sync.Once
+	err  error
+}
+
+// pages are the rows of a file in pieces, with bounds of their keys in normalized bytes: of piece i they are from from[i] on
+// and below to[i]; an empty to[i] bounds nothing. Both ascend.
+type pages struct {
+	rows     []datafile.RowRange
+	from, to []string
+}
+
+// How far apart pages of a file lie at most that are fetched in one request: an object store gives a megabyte in about the
+// time that it takes to answer another request.
+const (
+	localGap  = 64 << 10
+	remoteGap = 1 << 20
+)
+
+func gapOf(url string) int64 {
+	if strings.HasPrefix(url, "file:") {
+		return localGap
+	}
+	return remoteGap
+}
+
+// open gives an open file. The caller releases it.
+func (b *Bucket) open(ctx context.Context, f *fileAt) (*opened, error) {
+	c := b.t.Cache
+	if c == nil {
+		o := &opened{}
+		return o, b.openInto(ctx, f, o)
+	}
+	o := c.get(fileID{b.t.Store.URL(f.name), b.t.Schema.ID})
+	// The file outlives this call, so its reads must not end with the call's context.
+	o.once.Do(func() { o.err = b.openInto(context.WithoutCancel(ctx), f, o) })
+	if o.err != nil {
+		c.forget(o)
+		return nil, errors.Join(o.err, o.release())
+	}
+	if err := c.grown(o); err != nil {
+		return nil, errors.Join(err, o.release())
+	}
+	return o, nil
+}
+
+func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) error {
+	written := b.t.Schema
+	if f.SchemaID != written.ID {
+		var err error
+		if written, err = b.t.OpenSchema(ctx, f.SchemaID); err != nil {
+			return err
+		}
+	}
+	file, err := b.t.Store.Open(ctx, f.name)
+	if err != nil {
+		return err
+	}
+	url := b.t.Store.URL(f.name)
+	corrupt := func(format string, args ...any) error {
+		return errors.Join(&manifest.CorruptError{Name: url, Reason: fmt.Sprintf(format, args...)}, file.Close())
+	}
+	if file.Size() != f.Size {
+		return corrupt("the file has %d bytes, the manifest says %d", file.Size(), f.Size)
+	}
+	o.name, o.close = f.name, file.Close
+	if o.data, err = datafile.OpenFile(file, url, written, gapOf(url)); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if o.data.NumRows() != f.Rows {
+		return corrupt("the file has %d rows, the manifest says %d", o.data.NumRows(), f.Rows)
+	}
+	if o.pages, err = b.pagesOf(o.data); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	return nil
+}
+
+// pagesOf reads the bounds of a file's pages. Rows are in order of keys, so what bounds a page bounds those on its one side.
+func (b *Bucket) pagesOf(d *datafile.File) (pages, error) {
+	all, err := d.Bounds(b.t.Schema, b.t.Schema.KeyColumns())
+	if err != nil {
+		return pages{}, err
+	}
+	p := pages{rows: make([]datafile.RowRange, len(all)), from: make([]string, len(all)), to: make([]string, len(all))}
+	for i, x := range all {
+		p.rows[i] = x.RowRange
+		if p.from[i], p.to[i], err = b.keys.Range(x.Min, x.Max); err != nil {
+			return pages{}, err
+		}
+		if i > 0 {
+			p.from[i] = max(p.from[i], p.from[i-1])
+		}
+	}
+	for i := len(all) - 2; i >= 0; i-- {
+		if next := p.to[i+1]; next != "" && (p.to[i] == "" || p.to[i] > next) {
+			p.to[i] = next
+		}
+	}
+	return p, nil
+}
+
+// candidates are the rows among which keys may be.
+func (p *pages) candidates(q *asked, want []int32) []datafile.RowRange {
+	out := []datafile.RowRange{}
+	next := 0 // pages before it were looked at
+	for _, k := range want {
+		code := string(q.code(k))
+		i := next + sort.Search(len(p.rows)-next, func(i int) bool { return p.to[next+i] == "" || p.to[next+i] > code })
+		for ; i < len(p.rows) && p.from[i] <= code; i++ {
+			if n := len(out); n > 0 && out[n-1].To == p.rows[i].From {
+				out[n-1].To = p.rows[i].To
+			} else {
+				out = append(out, p.rows[i])
+			}
+			next = i + 1
+		}
+	}
+	return out
+}
+
+// get finds a file, or makes room for it: it is opened by whoever does so first.
+func (c *Cache) get(id fileID) *opened {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.files[id]
+	if o == nil {
+		o = &opened{cache: c, id: id}
+		if !c.closed {
+			c.files[id] = o
+			o.at = c.recent.PushFront(o)
+		}
+	} else {
+		c.recent.MoveToFront(o.at)
+	}
+	o.refs++
+	return o
+}
+
+// grown counts what an open file holds, once, and closes others if that is too much.
+func (c *Cache) grown(o *opened) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.at == nil || o.size > 0 {
+		return nil
+	}
+	o.size = o.data.Memory() + int64(len(o.rows))*96
+	c.bytes += o.size
+	var errs []error
+	for c.recent.Len() > 1 && (c.bytes > c.cfg.MaxBytes || c.recent.Len() > c.cfg.MaxFiles) {
+		errs = append(errs, c.drop(c.recent.Back()))
+	}
+	return errors.Join(errs...)
+}
+
+// forget drops a file that could not be opened.
+func (c *Cache) forget(o *opened) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.at != nil {
+		_ = c.drop(o.at) // it is in use, and not open
+	}
+}
+
+// drop takes a file out, and closes it unless it is in use. c.mu is held.
+func (c *Cache) drop(e *list.Element) error {
+	o := c.recent.Remove(e).(*opened)
+	delete(c.files, o.id)
+	c.bytes -= o.size
+	o.at = nil
+	if o.refs > 0 {
+		return nil
+	}
+	return o.done()
+}
+
+// release gives a file back.
+func (o *opened) release() error {
+	if o.cache == nil {
+		return o.done()
+	}
+	o.cache.mu.Lock()
+	defer o.cache.mu.Unlock()
+	if o.refs--; o.refs > 0 || o.at != nil {
+		return nil
+	}
+	return o.done()
+}
+
+func (o *opened) done() error {
+	if o.close == nil || o.err != nil {
+		return nil
+	}
+	return o.close()
+}

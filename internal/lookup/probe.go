@@ -1,0 +1,251 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/indexfile"
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+)
+
+// hits are rows that one file has of the keys that were asked for.
+type hits struct {
+	keys  []int32 // numbers of keys, ascending
+	ords  []int64 // where their rows are in the file
+	rows  datafile.Rows
+	level int
+}
+
+// nearRows is how far apart rows are at most that are decoded together with those between them.
+const nearRows = 32
+
+// probe finds the rows of keys, given by their numbers, that a file has and no deletion vector removes.
+func (b *Bucket) probe(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (hits, error) {
+	if err := ctx.Err(); err != nil {
+		return hits{}, err
+	}
+	h, err := b.find(ctx, f, q, want, read)
+	if err != nil {
+		return hits{}, fmt.Errorf("look up in data file %s: %w", b.t.Store.URL(f.name), err)
+	}
+	h.level = f.Level
+	return h, nil
+}
+
+func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (_ hits, err error) {
+	o, err := b.open(ctx, f)
+	if err != nil {
+		return hits{}, err
+	}
+	defer func() {
+		if cerr := o.release(); err == nil {
+			err = cerr
+		}
+	}()
+	p := prober{b: b, q: q, o: o, want: want, keyCols: b.t.Schema.KeyColumns()}
+	if b.dead != nil {
+		if p.dead, err = b.dead(ctx, f.Name); err != nil {
+			return hits{}, err
+		}
+	}
+	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: p.keyCols, Ranges: o.candidates(q, want)}
+	if len(spec.Ranges) == 0 {
+		return hits{}, nil
+	}
+	if err := o.data.Read(spec, func(rows datafile.Rows) error { return p.match(ctx, rows) }); err != nil {
+		return hits{}, err
+	}
+	if len(p.parts) == 0 {
+		return hits{}, nil
+	}
+	return p.finish(ctx, read)
+}
+
+// prober walks along the candidate rows of a file.
+type prober struct {
+	b       *Bucket
+	q       *asked
+	o       *opened
+	dead    *indexfile.Vector
+	want    []int32
+	next    int // of want: the first that may still come
+	keyCols []int
+
+	out   hits
+	parts []datafile.Rows // the keys of the hits
+}
+
+// match takes the rows of a batch that were asked for.
+func (p *prober) match(ctx context.Context, rows datafile.Rows) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	have, err := p.b.keys.Encode(rows.Cols, rows.N)
+	if err != nil {
+		return err
+	}
+	var take []int32
+	for at := 0; p.next < len(p.want); p.next++ {
+		k := p.want[p.next]
+		if at = p.q.below(k, &have, at, rows.N); at == rows.N {
+			break // it may be in the next batch
+		}
+		if p.q.compare(int(k), &have, at) != 0 {
+			continue
+		}
+		ord := rows.First + int64(at)
+		if p.dead != nil {
+			dead, err := p.dead.Has(ord)
+			if err != nil {
+				return &manifest.CorruptError{Name: p.b.t.Store.URL(p.o.name), Reason: "its deletion vector cannot be used", Err: err}
+			}
+			if dead {
+				continue
+			}
+		}
+		take = append(take, int32(at))
+		p.out.keys = append(p.out.keys, k)
+		p.out.ords = append(p.out.ords, ord)
+	}
+	if len(take) == 0 {
+		return nil
+	}
+	part, err := pick(rows, take)
+	p.parts = append(p.parts, part)
+	return err
+}
+
+// below is the first row from at on whose key is not below key k, found by steps that double and then halve.
+func (q *asked) below(k int32, have *lsm.KeyVec, at, n int) int {
+	lo, hi, step := at, at, 1
+	for hi < n && q.compare(int(k), have, hi) > 0 {
+		lo = hi + 1
+		hi += step
+		step *= 2
+	}
+	hi = min(hi, n)
+	return lo + sort.Search(hi-lo, func(i int) bool { return q.compare(int(k), have, lo+i) <= 0 })
+}
+
+// finish reads what else is wanted of the hits.
+func (p *prober) finish(ctx context.Context, read []int) (hits, error) {
+	keys, err := concat(p.parts)
+	if err != nil {
+		return hits{}, err
+	}
+	out := p.out
+	var rest []int
+	for _, c := range read {
+		if !slices.Contains(p.keyCols, c) && !slices.Contains(rest, c) {
+			rest = append(rest, c)
+		}
+	}
+	others, err := p.others(ctx, rest)
+	if err != nil {
+		return hits{}, err
+	}
+	out.rows = datafile.Rows{N: keys.N, Seq: others.Seq, Kinds: others.Kinds, Cols: make([]arrow.Array, len(read))}
+	for i, c := range read {
+		if at := slices.Index(p.keyCols, c); at >= 0 {
+			out.rows.Cols[i] = keys.Cols[at]
+		} else {
+			out.rows.Cols[i] = others.Cols[slices.Index(rest, c)]
+		}
+	}
+	return out, nil
+}
+
+// others reads columns of the rows that were found, with sequence numbers and kinds.
+func (p *prober) others(ctx context.Context, cols []int) (datafile.Rows, error) {
+	spec := datafile.ReadSpec{Schema: p.b.t.Schema, Cols: cols, KeyValue: true}
+	for _, o := range p.out.ords {
+		if n := len(spec.Ranges); n > 0 && o-spec.Ranges[n-1].To < nearRows {
+			spec.Ranges[n-1].To = o + 1
+		} else {
+			spec.Ranges = append(spec.Ranges, datafile.RowRange{From: o, To: o + 1})
+		}
+	}
+	var parts []datafile.Rows
+	next := 0
+	err := p.o.data.Read(spec, func(rows datafile.Rows) error {
+		var take []int32
+		for ; next < len(p.out.ords) && p.out.ords[next] < rows.First+int64(rows.N); next++ {
+			if p.out.ords[next] >= rows.First {
+				take = append(take, int32(p.out.ords[next]-rows.First))
+			}
+		}
+		if len(take) == 0 {
+			return ctx.Err()
+		}
+		part, err := pick(rows, take)
+		parts = append(parts, part)
+		return err
+	})
+	if err != nil {
+		return datafile.Rows{}, err
+	}
+	out, err := concat(parts)
+	if err == nil && out.N != len(p.out.ords) {
+		err = fmt.Errorf("%d rows were found by their keys, %d were read", len(p.out.ords), out.N)
+	}
+	return out, err
+}
+
+// pick takes single rows of a batch.
+func pick(rows datafile.Rows, at []int32) (datafile.Rows, error) {
+	if len(at) == rows.N { // they ascend
+		return rows, nil
+	}
+	out := datafile.Rows{N: len(at), Cols: make([]arrow.Array, len(rows.Cols))}
+	for i, c := range rows.Cols {
+		var err error
+		if out.Cols[i], err = lsm.Take(c, at); err != nil {
+			return datafile.Rows{}, err
+		}
+	}
+	if rows.Seq != nil {
+		out.Seq, out.Kinds = make([]int64, len(at)), make([]int8, len(at))
+		for i, r := range at {
+			out.Seq[i], out.Kinds[i] = rows.Seq[r], rows.Kinds[r]
+		}
+	}
+	return out, nil
+}
+
+// concat joins rows of the same columns; there is at least one part.
+func concat(parts []datafile.Rows) (datafile.Rows, error) {
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	var out datafile.Rows
+	ranges := make([]lsm.Range, len(parts))
+	for i, p := range parts {
+		ranges[i] = lsm.Range{Src: int32(i), N: int32(p.N)}
+		out.N += p.N
+		out.Seq, out.Kinds = append(out.Seq, p.Seq...), append(out.Kinds, p.Kinds...)
+	}
+	srcs := make([]arrow.Array, len(parts))
+	for c := range parts[0].Cols {
+		for i := range parts {
+			srcs[i] = parts[i].Cols[c]
+		}
+		a, err := lsm.Gather(srcs, ranges)
+		if err != nil {
+			return datafile.Rows{}, err
+		}
+		out.Cols = append(out.Cols, a)
+	}
+	return out, nil
+}
+
+func emptyArray(dt arrow.DataType) arrow.Array {
+	return array.MakeArrayOfNull(memory.DefaultAllocator, dt, 0)
+}
