@@ -238,13 +238,14 @@ func (f Files) writerConfig(level int) datafile.WriterConfig {
 
 // dataFile describes a finished file for the manifest.
 func (f Files) dataFile(name string, level int, src manifest.FileSource, info datafile.Info) (manifest.DataFile, error) {
+	deletes := info.DeleteRows // a copy: a pointer into info would keep the statistics of all columns in memory
 	now := f.Now()
 	_, zone := now.Zone()
 	d := manifest.DataFile{
 		Name: name, Size: info.Size, Rows: info.Rows, MinSeq: info.MinSeq, MaxSeq: info.MaxSeq,
 		MinKey: info.MinKey, MaxKey: info.MaxKey, SchemaID: f.Schema.ID, Level: level, Source: &src,
 		CreatedMillis: now.UnixMilli() + int64(zone)*1000,
-		DeleteRows:    &info.DeleteRows,
+		DeleteRows:    &deletes,
 	}
 	if !f.Schema.Keyed() {
 		d.MinKey, d.MaxKey = binrow.EmptyRow, binrow.EmptyRow
