@@ -4,6 +4,7 @@
 //
 //	go run ./bench/peer                        # all data sets; writes bench/results and bench/PEERS.md
 //	go run ./bench/peer -sets random -rounds 3 -o ''
+//	go run ./bench/peer -churn 300             # write amplification under a commit a second
 package main
 
 import (
@@ -41,6 +42,7 @@ type config struct {
 	sets                  *regexp.Regexp
 	rounds                int
 	scale                 float64
+	churn                 churn
 }
 
 func parseFlags(args []string) (c config, err error) {
@@ -52,6 +54,10 @@ func parseFlags(args []string) (c config, err error) {
 	fs.StringVar(&c.out, "o", "bench", "folder that gets results/DATE-COMMIT-peers.txt, PEERS.md and peers.svg; '' writes nothing")
 	fs.IntVar(&c.rounds, "rounds", 5, "measured rounds; one more before them warms up")
 	fs.Float64Var(&c.scale, "scale", 1, "share of the rows of each commit")
+	fs.IntVar(&c.churn.commits, "churn", 0, "measure write amplification instead, with so many commits")
+	fs.IntVar(&c.churn.keys, "churn-keys", 10_000_000, "keys of the table of -churn")
+	fs.IntVar(&c.churn.rows, "churn-rows", 20_000, "rows of a commit of -churn")
+	fs.DurationVar(&c.churn.every, "churn-every", time.Second, "time between two commits of -churn")
 	sets := fs.String("sets", "", "only data sets whose name matches this expression; nothing is written unless -o is given")
 	if err := fs.Parse(args); err != nil {
 		return c, err
@@ -77,6 +83,9 @@ func mainErr(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.churn.commits > 0 {
+		return c.churn.run(ctx, c, os.Stdout)
 	}
 	rep, err := c.run(ctx, os.Stderr)
 	if err != nil {

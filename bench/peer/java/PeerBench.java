@@ -28,6 +28,7 @@ import org.apache.paimon.types.*;
  *   write TABLE                every loaded file in a commit of its own → wall seconds, processor seconds
  *   compact TABLE              full compaction → the same
  *   read TABLE                 → the same, rows, checksum
+ *   churn TABLE KEYS COMMITS ROWS MILLIS   the rows of churn.go: every key, compacted; then commits of random updates
  * </pre>
  */
 public class PeerBench {
@@ -86,6 +87,8 @@ public class PeerBench {
         return timed(() -> compact(w[1]));
       case "read":
         return timed(() -> read(w[1]));
+      case "churn":
+        return timed(() -> churn(w[1], Long.parseLong(w[2]), Integer.parseInt(w[3]), Integer.parseInt(w[4]), Long.parseLong(w[5])));
     }
     throw new IllegalArgumentException(w[0]);
   }
@@ -246,6 +249,44 @@ public class PeerBench {
       c.commit(w.prepareCommit());
     }
     return "";
+  }
+
+  static String churn(String table, long keys, int commits, int rows, long every) throws Exception {
+    StreamWriteBuilder b = catalog.getTable(id(table)).newStreamWriteBuilder();
+    try (StreamTableWrite w = b.newWrite(); StreamTableCommit c = b.newCommit()) {
+      w.withIOManager(io);
+      long n = 0;
+      for (long k = 0; k < keys; k++) w.write(churned(k, mix((-1L << 32) + k)));
+      c.commit(n, w.prepareCommit(true, n));
+      n++;
+      w.compact(BinaryRow.EMPTY_ROW, 0, true);
+      c.commit(n, w.prepareCommit(true, n));
+      long begin = System.nanoTime();
+      for (int i = 0; i < commits; i++) {
+        long pause = i * every - (System.nanoTime() - begin) / 1_000_000;
+        if (pause > 0) Thread.sleep(pause);
+        for (int j = 0; j < rows; j++) {
+          long r = mix(((long) i << 32) + j);
+          w.write(churned(Long.remainderUnsigned(r, keys), r));
+        }
+        n++;
+        c.commit(n, w.prepareCommit(false, n));
+      }
+    }
+    return "";
+  }
+
+  static GenericRow churned(long key, long r) {
+    double d = (r >>> 11) % 1_000_000 / 100.0;
+    return GenericRow.of(key, r, BinaryString.fromString(Long.toHexString(mix(r))), d);
+  }
+
+  /** The finalizer of splitmix64. */
+  static long mix(long x) {
+    x += 0x9e3779b97f4a7c15L;
+    x = (x ^ x >>> 30) * 0xbf58476d1ce4e5b9L;
+    x = (x ^ x >>> 27) * 0x94d049bb133111ebL;
+    return x ^ x >>> 31;
   }
 
   static String read(String table) throws Exception {
