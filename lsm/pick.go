@@ -59,7 +59,8 @@ type Job struct {
 //     oldest, everything is compacted.
 //  2. Size ratio: beginning with the newest run, the next is added while the sum so far is not smaller than it, by
 //     SizeRatio percent; two or more are compacted.
-//  3. Number of runs: above Trigger, as many of the newest as it takes to be back at it, and more by rule 2.
+//  3. Number of runs: above Trigger, as many of the newest as it takes to be back at it, more where that pays (due), and
+//     more by rule 2.
 //
 // Files of a table without primary key are chosen by its AppendPolicy.
 func Pick(l *Levels, p Policy) (Job, bool) {
@@ -77,9 +78,38 @@ func Pick(l *Levels, p Policy) (Job, bool) {
 		return l.job(runs, n, p)
 	}
 	if extra := len(runs) - p.Trigger; extra > 0 {
-		return l.job(runs, similar(runs, extra+1, p), p)
+		return l.job(runs, similar(runs, max(extra+1, due(runs, p.Trigger)), p), p)
 	}
 	return Job{}, false
+}
+
+// due says how many of the newest runs it pays to merge when there are more than slots.
+//
+// Merging only as many as needed lets a run grow by one flush at a time and writes it anew for each: with five runs 20 to
+// 200 bytes for each byte flushed (testdata/pick-simulate.txt). With at most k runs the least is written if the oldest
+// one grows in steps each of which k-1 runs have put together by the same rule (Mathieu, Staelin, Young, Yousefi:
+// Bigtable Merge Compaction, 2014): after j steps it has C(k+j, k) flushes, and the next step is of C(k+j, k-1), which is
+// k/(j+1) of it. So j is told from the size of a run, and a run is taken when the newer ones come to that share of it.
+func due(runs []SortedRun, slots int) (n int) {
+	flush, newer := max(1, float64(runs[0].Size())), 0.0
+	for i := 1; i < len(runs); i++ {
+		newer += float64(runs[i-1].Size())
+		k := slots - (len(runs) - 1 - i) // runs there may be from this one on to the newest
+		if k > 0 && newer >= float64(runs[i].Size())*float64(k)/float64(steps(float64(runs[i].Size())/flush, k)+1) {
+			n = i + 1
+		}
+	}
+	return n
+}
+
+// steps is the largest j, up to a thousand, with C(k+j, k) <= flushes; k is at least 1.
+func steps(flushes float64, k int) (j int) {
+	for c := 1.0; j < 1000; j++ {
+		if c *= float64(k+j+1) / float64(j+1); c > flushes {
+			break
+		}
+	}
+	return j
 }
 
 // PickFull brings all files to the highest level, unless they are there. In a table without primary key it makes one

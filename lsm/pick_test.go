@@ -170,7 +170,7 @@ func errorLine(t *testing.T, err error) string {
 	return "error: " + err.Error()
 }
 
-// simulate flushes files of one size whose keys all overlap, and compacts as the picker says. It shows the first jobs
+// simulate flushes files of one size (of very different ones with mixed=1) whose keys all overlap, and compacts as the picker says. It shows the first jobs
 // (show=) and what it all cost: bytes written by compaction for each byte flushed, the most runs there were, and how
 // much of the data was on the highest level, which is what an export sees, after each flush on average.
 func simulate(t *testing.T, d *directive) string {
@@ -182,8 +182,13 @@ func simulate(t *testing.T, d *directive) string {
 	}
 	var out strings.Builder
 	written, most, to, share := int64(0), 0, make([]int, p.NumLevels), 0.0
-	flushes := d.int(t, "flushes", 100)
+	flushes, flushed := d.int(t, "flushes", 100), int64(0)
 	for i := range flushes {
+		size := size
+		if d.int(t, "mixed", 0) > 0 {
+			size *= []int64{3, 1, 40, 7, 1, 120, 2, 15}[i%8]
+		}
+		flushed += size
 		f := parseFile(t, fmt.Sprintf("L0 f%d 0-100 size=%d seq=%d-%d", i, size, i, i))
 		if err := l.Apply(Change{Added: []manifest.DataFile{f}}); err != nil {
 			t.Fatal(err)
@@ -213,12 +218,12 @@ func simulate(t *testing.T, d *directive) string {
 		}
 		for _, r := range l.Runs() {
 			if r.Level == p.NumLevels-1 {
-				share += float64(r.Size()) / float64(int64(i+1)*size) / float64(flushes)
+				share += float64(r.Size()) / float64(flushed) / float64(flushes)
 			}
 		}
 	}
 	fmt.Fprintf(&out, "jobs by output level %v, write amplification %.1f, most runs %d, highest level has %.0f%%\n",
-		to, float64(written)/float64(int64(flushes)*size), most, share*100)
+		to, float64(written)/float64(flushed), most, share*100)
 	return out.String()
 }
 
