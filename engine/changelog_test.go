@@ -138,6 +138,8 @@ var producers = []struct {
 	options map[string]string
 }{
 	{"input", map[string]string{"changelog-producer": "input"}},
+	{"full-compaction", map[string]string{"changelog-producer": "full-compaction"}},
+	{"full-compaction-2", map[string]string{"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2", "num-levels": "4"}},
 }
 
 // checkTold checks the whole stream of a table against what was written to it and what it has. The table must be
@@ -357,6 +359,70 @@ func TestChangelogExpires(t *testing.T) {
 		}
 		if got := dataFiles(t, st); !maps.Equal(got, want) || all < 12 {
 			t.Fatalf("%s: of %d files are left\n%v, named\n%v", p.name, all, got, want)
+		}
+	}
+}
+
+// waitTold waits until the stream folds to a state.
+func waitTold(t *testing.T, st storage.Store, want map[string]string) {
+	t.Helper()
+	for range 500 {
+		if maps.Equal(tellAll(t, st).strict(t), want) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("the stream does not come to the table: %v, want %v", tellAll(t, st).strict(t), want)
+}
+
+// TestChangesAreToldInTheBackground: nobody asks for compactions, and the changes of committed rows are told all the same:
+// by the writer's own process, or, of a write-only table, by a compaction worker's.
+func TestChangesAreToldInTheBackground(t *testing.T) {
+	for _, p := range producers {
+		if p.name == "input" {
+			continue
+		}
+		for _, worker := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s worker %v", p.name, worker), func(t *testing.T) {
+				t.Parallel()
+				options := maps.Clone(p.options)
+				options["write-only"], options["num-sorted-run.compaction-trigger"] = strconv.FormatBool(worker), "20"
+				s, st := keyedSchema(t, false, options), storage.NewMem()
+				mustCreate(t, st, s)
+				tab := mustOpen(t, st, engine.Settings{Job: "j", Compaction: 1})
+				if worker {
+					mustOpen(t, st, engine.Settings{Compaction: 1, Dedicated: true, FollowEvery: 5 * time.Millisecond})
+				}
+				w := newWorkload(s, newRand(t))
+				for range 3 {
+					for range 2 {
+						if err := w.step(tab); err != nil {
+							t.Fatal(err)
+						}
+					}
+					waitTold(t, st, w.states[len(w.states)-1])
+				}
+			})
+		}
+	}
+}
+
+// TestFullCompactionKeepsToItsRhythm: nothing is told before the number of commits is full.
+func TestFullCompactionKeepsToItsRhythm(t *testing.T) {
+	s, st := keyedSchema(t, false, map[string]string{"changelog-producer": "full-compaction", "full-compaction.delta-commits": "4", "num-sorted-run.compaction-trigger": "20"}), storage.NewMem()
+	mustCreate(t, st, s)
+	tab := mustOpen(t, st, engine.Settings{Job: "j", Compaction: 1})
+	w := newWorkload(s, newRand(t))
+	for n := 1; n <= 12; n++ {
+		if err := w.step(tab); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+		want := w.states[n/4*4]
+		if n%4 == 0 {
+			waitTold(t, st, want)
+		} else if got := tellAll(t, st).strict(t); !maps.Equal(got, want) {
+			t.Fatalf("after %d commits the stream has %v, want %v", n, got, want)
 		}
 	}
 }

@@ -277,6 +277,7 @@ func (t *Table) apply(entries []manifest.Entry) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changes := map[*bucket]*changeOf{}
+	t.countLocked(entries)
 	var order []*bucket
 	for i := range entries {
 		e := &entries[i]
@@ -305,6 +306,7 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		}
 		t.enqueueLocked(b) // whoever wrote the files
 	}
+	t.askDueLocked()
 	return nil
 }
 

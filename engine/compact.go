@@ -42,7 +42,11 @@ func (t *Table) enqueueLocked(b *bucket) {
 		t.roomLocked()
 		return
 	}
-	t.askLocked(b, lsm.Shape)
+	if t.fullDueLocked(b) {
+		t.askLocked(b, lsm.Aged)
+	} else {
+		t.askLocked(b, lsm.Shape)
+	}
 	for _, k := range b.tasks() {
 		t.compactor.update(k, b.levels.NumRuns())
 	}
@@ -97,7 +101,7 @@ func (t *Table) jobLocked(b *bucket, why lsm.Reason) (lsm.Job, bool) {
 		return lsm.PickYoung(b.levels, p, func(name string) bool { return b.running[0].files[name] })
 	case len(b.running) > 0:
 		return lsm.Job{}, false
-	case why == lsm.Shape:
+	case why == lsm.Shape && !t.fullDueLocked(b):
 		return lsm.Pick(b.levels, p)
 	}
 	return lsm.PickFull(b.levels, p)
@@ -188,7 +192,7 @@ func (t *Table) doTask(ctx context.Context, k *task) error {
 		t.mu.Unlock()
 		return nil
 	}
-	end, began := t.beginLocked(b, k, job), t.env.Now()
+	end, began, appends := t.beginLocked(b, k, job), t.env.Now(), t.appends
 	t.askLocked(b, lsm.Shape) // what is new enough to go beside it
 	t.mu.Unlock()
 	err := t.compactFiles(ctx, b, job, func(ctx context.Context, bytes int64) error { return t.compactor.pace(ctx, k, bytes) })
@@ -200,6 +204,7 @@ func (t *Table) doTask(ctx context.Context, k *task) error {
 	if err == nil && job.Full {
 		t.compactor.measured(k, t.env.Now().Sub(began))
 		b.oldest = began // what is below the highest level has come since
+		b.since = appends + 1
 	}
 	if err == nil {
 		t.enqueueLocked(b)
@@ -296,7 +301,11 @@ func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*man
 	for _, f := range change.Added {
 		entries = append(entries, entry(b, manifest.Add, f))
 	}
-	snap, err := t.publish(ctx, publication{kind: manifest.Compact, entries: entries}, t.progress, nil)
+	pub := publication{kind: manifest.Compact, entries: entries}
+	for _, f := range change.Changelog {
+		pub.changelog = append(pub.changelog, entry(b, manifest.Add, f))
+	}
+	snap, err := t.publish(ctx, pub, t.progress, nil)
 	if err == nil {
 		return snap, nil
 	}
@@ -317,7 +326,7 @@ func (t *Table) dropAdded(ctx context.Context, b *bucket, change lsm.Change) err
 		old[f.Name] = true
 	}
 	var errs []error
-	for _, f := range change.Added {
+	for _, f := range slices.Concat(change.Added, change.Changelog) {
 		if !old[f.Name] {
 			for _, n := range f.Names() {
 				errs = append(errs, t.store.Delete(context.WithoutCancel(ctx), b.part.Dir+"/"+n))

@@ -53,6 +53,7 @@ type Table struct {
 	crowded     map[*bucket]struct{} // with more sorted runs than their writers may leave behind
 	room        chan struct{}        // closed when writers that wait may go on; nil: none waits
 	stallBegan  time.Time
+	appends     int64         // snapshots seen that brought rows
 	generation  int64         // grows with each Commit: rows of later generations are not its own
 	inflight    map[int64]int // flushes that run, by the generation of their rows
 	settled     *sync.Cond    // on mu: a flush has ended
@@ -102,6 +103,7 @@ type bucket struct {
 	held    bool        // by a compaction in the foreground
 	failed  bool        // the last compaction failed, and will be tried again
 	wrote   time.Time   // when rows last came to the bucket
+	since   int64       // Table.appends when the oldest rows came that are not on the highest level; 0: there are none
 	oldest  time.Time   // when the oldest rows came that are not on the highest level; zero: there are none
 }
 

@@ -37,7 +37,8 @@ func newBucket(t testing.TB, r *rand.Rand, store storage.Store, s *schema.Schema
 	var n atomic.Int64
 	b.files = Files{
 		Store: store, Schema: s, Options: o, Now: fixedNow,
-		NewName: func() string { return fmt.Sprintf("data-%d.parquet", n.Add(1)) },
+		NewName:          func() string { return fmt.Sprintf("data-%d.parquet", n.Add(1)) },
+		NewChangelogName: func() string { return fmt.Sprintf("changelog-%d.parquet", n.Add(1)) },
 		OpenSchema: func(_ context.Context, id int64) (*schema.Schema, error) {
 			return nil, fmt.Errorf("no schema %d", id)
 		},

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
@@ -191,5 +193,82 @@ func TestGoldenInputChangelog(t *testing.T) {
 	}
 	if told != 4 {
 		t.Fatalf("%d snapshots tell changes", told)
+	}
+}
+
+// TestGoldenCompactionChangelog does Paimon's compactions again: what they tell is the same, and what they make.
+func TestGoldenCompactionChangelog(t *testing.T) {
+	for _, c := range []struct {
+		table string
+		tell  int // snapshots that do
+	}{{"pk_changelog_full_compaction", 2}, {"pk_changelog_lookup", 5}, {"pk_first_row", 3}} {
+		t.Run(c.table, func(t *testing.T) {
+			g := openGoldenTable(t, c.table)
+			o := g.files.Options
+			levels, err := NewLevels(NewKeys(g.s), o.NumLevels, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := 0
+			for _, s := range g.snapshots() {
+				removed, added := g.entries(g.meta.Delta, s, manifest.Remove), g.entries(g.meta.Delta, s, manifest.Add)
+				want := g.entries(g.meta.Changelog, s, manifest.Add)
+				if s.CommitKind == manifest.Compact && len(removed) > 0 {
+					job := Job{Files: removed, Output: o.MaxLevel()}
+					for _, f := range slices.Concat(added, want) {
+						job.Output = f.Level
+					}
+					job.DropDeletes = job.Output >= levels.highest()
+					job.Older = g.olderThan(levels, job)
+					change, err := g.files.Compact(t.Context(), g.part, job)
+					if err != nil {
+						t.Fatal(err)
+					}
+					g.same(fmt.Sprintf("snapshot %d: changelog", s.ID), change.Changelog, want)
+					if a, b := g.text(change.Added), g.text(added); !slices.Equal(a, b) {
+						t.Errorf("snapshot %d: makes\n%q\nPaimon made\n%q", s.ID, a, b)
+					}
+					if len(want) > 0 {
+						told++
+					}
+				}
+				if err := levels.Apply(Change{Removed: removed, Added: added}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if told != c.tell {
+				t.Fatalf("%d snapshots tell changes", told)
+			}
+		})
+	}
+}
+
+// olderThan looks rows up in the files above a job's output, by reading them.
+func (g *goldenTable) olderThan(l *Levels, job Job) Older {
+	return func(_ context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+		at := make([]int32, n)
+		var found datafile.Rows
+		for i := range at {
+			at[i] = -1
+		}
+		for _, run := range l.Runs() {
+			if run.Level <= job.Output {
+				continue
+			}
+			for _, rows := range g.rows(run.Files) {
+				if found.N > 0 {
+					g.t.Fatal("this test looks in one batch of rows")
+				}
+				for i := range at {
+					for j := range rows.N {
+						if rows.Cols[g.s.KeyColumns()[0]].ValueStr(j) == keys[0].ValueStr(i) {
+							at[i] = int32(j)
+						}
+					}
+				}
+				found = rows
+			}
+		}
+		return found, at, nil
 	}
 }

@@ -38,7 +38,11 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	}
 	c := &compaction{
 		files: f, part: part, job: job, rule: rule, pace: f.pacer(job),
-		out: &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
+		out:  &outputs{files: f, part: part, level: job.Output, src: manifest.FromCompact, roll: f.Options.TargetFileSize},
+		tell: f.telling(job), log: f.changelogOutputs(part, job.Output),
+	}
+	if c.tell != nil {
+		c.rule = rule.allRows()
 	}
 	if c.expired, err = f.expiredFiles(ctx, job.Files); err != nil {
 		return Change{}, fmt.Errorf("compact: %w", err)
@@ -51,10 +55,15 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if job.Output == 0 {
 		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
 	}
-	if err := errors.Join(c.run(ctx, sections), c.dropTemps(ctx)); err != nil {
-		return Change{}, c.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
+	err = errors.Join(c.run(ctx, sections), c.dropTemps(ctx))
+	if err == nil {
+		err = c.log.end(ctx)
+	}
+	if err != nil {
+		return Change{}, c.log.discard(ctx, c.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err)))
 	}
 	c.change.Added = append(c.change.Added, c.out.made...)
+	c.change.Changelog = c.log.made
 	return c.change, nil
 }
 
@@ -84,6 +93,8 @@ type compaction struct {
 	group   [][]SortedRun   // adjacent sections to be rewritten together
 	mem     *arena          // of the merged batches
 	temps   []*outputs      // of narrow
+	tell    *telling        // nil: the compaction tells nothing
+	log     *outputs        // of what it tells
 }
 
 func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
@@ -101,7 +112,9 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 			if err := c.flushGroup(ctx); err != nil {
 				return err
 			}
-			c.move(m)
+			if err := c.move(ctx, m); err != nil {
+				return err
+			}
 		}
 	}
 	return c.flushGroup(ctx)
@@ -110,17 +123,21 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 // mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired, or types
 // that are not those of today.
 func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
-	return c.job.Recast[m.SchemaID] || c.expired[m.Name] || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+	return c.rewritesUpgrade(m) || c.job.Recast[m.SchemaID] || c.expired[m.Name] || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
 }
 
-// move changes a file's level by metadata alone; it keeps its source.
-func (c *compaction) move(m manifest.DataFile) {
+// move changes a file's level by metadata alone; it keeps its source. It is read if that has to be told.
+func (c *compaction) move(ctx context.Context, m manifest.DataFile) error {
 	if m.Level == c.job.Output {
-		return
+		return nil
+	}
+	if err := c.announce(ctx, m); err != nil {
+		return err
 	}
 	c.change.Removed = append(c.change.Removed, m)
 	m.Level = c.job.Output
 	c.change.Added = append(c.change.Added, m)
+	return nil
 }
 
 // flushGroup ends a group: a lone file moves, anything else is rewritten.
@@ -132,8 +149,7 @@ func (c *compaction) flushGroup(ctx context.Context) error {
 	}
 	if len(group) == 1 && len(group[0]) == 1 && len(group[0][0].Files) == 1 {
 		if m := group[0][0].Files[0]; !c.mustRewrite(&m) {
-			c.move(m)
-			return nil
+			return c.move(ctx, m)
 		}
 	}
 	for _, section := range group {
@@ -181,36 +197,59 @@ func (c *compaction) merge(ctx context.Context, parts [][]fileRows) error {
 			runs = append(runs, files.unexpired(files.openRows(c.part, p, s, allColumns(s))))
 		}
 	}
-	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, BatchBytes: batchMemory, mem: c.mem, store: true}, runs)
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, BatchBytes: batchMemory, mem: c.mem, store: true, tell: c.tell}, runs)
 	err := c.pump(ctx, m)
 	return errors.Join(err, m.Close())
+}
+
+// step is what a merge gives at a time.
+type step struct{ rows, changes datafile.Rows }
+
+// next is the next step of a merge.
+func (c *compaction) next(ctx context.Context, m *Merger) (s step, err error) {
+	if c.tell != nil {
+		s.rows, s.changes, err = m.nextTold(ctx)
+	} else {
+		s.rows, err = m.Next(ctx)
+	}
+	return s, err
+}
+
+// write brings a step into the output and the changelog.
+func (c *compaction) write(ctx context.Context, s step) error {
+	if c.out != nil {
+		if err := c.out.write(ctx, s.rows); err != nil {
+			return err
+		}
+	}
+	return c.log.write(ctx, s.changes)
 }
 
 // pump moves merged rows to the output. With Parallel above 1 merging and encoding overlap.
 func (c *compaction) pump(ctx context.Context, m *Merger) error {
 	if c.files.Parallel < 2 {
 		for {
-			rows, err := m.Next(ctx)
+			s, err := c.next(ctx, m)
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			if err := c.out.write(ctx, rows); err != nil {
+			if err := c.write(ctx, s); err != nil {
 				return err
 			}
-			if err := c.pace(ctx, rows.N); err != nil {
+			if err := c.pace(ctx, s.rows.N); err != nil {
 				return err
 			}
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	ch := make(chan datafile.Rows, 1)
+	ch := make(chan step, 1)
 	g.Go(func() error {
 		defer close(ch)
 		for {
-			rows, err := m.Next(gctx)
+			s, err := c.next(gctx, m)
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -218,19 +257,19 @@ func (c *compaction) pump(ctx context.Context, m *Merger) error {
 				return err
 			}
 			select {
-			case ch <- rows:
+			case ch <- s:
 			case <-gctx.Done():
 				return gctx.Err()
 			}
-			if err := c.pace(gctx, rows.N); err != nil {
+			if err := c.pace(gctx, s.rows.N); err != nil {
 				return err
 			}
 		}
 	})
 	g.Go(func() error {
-		for rows := range ch {
+		for s := range ch {
 			// The upload outlives this section: it gets the context of the whole compaction.
-			if err := c.out.write(ctx, rows); err != nil {
+			if err := c.write(ctx, s); err != nil {
 				return err
 			}
 		}

@@ -30,7 +30,7 @@ func (f Files) flushGroups(ctx context.Context, o, log *outputs, rows *sources, 
 		}
 		if p.wins[0].rows = in; len(p.groups.ends) > 0 {
 			merged.next()
-			if in, err = b.mergeGroups(merged, p, false); err != nil {
+			if in, _, err = b.mergeGroups(merged, p, false, nil); err != nil {
 				return err
 			}
 		}

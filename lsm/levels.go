@@ -32,7 +32,8 @@ func (r SortedRun) Size() int64 {
 // its old and its new level.
 type Change struct {
 	Removed, Added []manifest.DataFile
-	Copied         int64 // rows of new files that were copied without being decoded
+	Changelog      []manifest.DataFile // what the compaction tells
+	Copied         int64               // rows of new files that were copied without being decoded
 }
 
 // Levels are the live files of one bucket (§11.1): on level 0 every file is a sorted run of its own, newest first;

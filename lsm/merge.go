@@ -34,8 +34,9 @@ type MergeSpec struct {
 	Rule *MergeRule
 	Cols []int // which columns of the schema Rows.Cols are; nil: all of them, in order. For Rule.
 
-	mem   *arena // of the batches; nil: fresh memory, which stays valid
-	store bool   // the result goes to a file
+	mem   *arena   // of the batches; nil: fresh memory, which stays valid
+	store bool     // the result goes to a file
+	tell  *telling // changes to be told; nil: none
 }
 
 // Leveled is a Run that can tell the level of the file its last rows came from.
@@ -73,6 +74,8 @@ type Merger struct {
 	last    *window // where the last key that was taken is
 	lastRow int
 	queue   []part // pieces of a planned batch that was too large for one
+	changes datafile.Rows
+	used    bool // the arena's current set holds rows that were given away
 
 	prev      int32 // the run that won last,
 	streak    int   // how many times in a row,
@@ -155,7 +158,7 @@ func (m *Merger) Next(ctx context.Context) (datafile.Rows, error) {
 	if m.err != nil {
 		return datafile.Rows{}, m.err
 	}
-	if len(m.runs) == 1 {
+	if len(m.runs) == 1 && m.spec.tell == nil {
 		return m.pass(ctx)
 	}
 	for {
@@ -183,6 +186,11 @@ func (m *Merger) next(ctx context.Context) (datafile.Rows, error) {
 	}
 	if err := m.plan(ctx); err != nil {
 		return datafile.Rows{}, err
+	}
+	if m.spec.tell != nil {
+		if err := m.lookUp(ctx); err != nil {
+			return datafile.Rows{}, fmt.Errorf("merge: %w", err)
+		}
 	}
 	if m.rows == 0 {
 		return datafile.Rows{}, io.EOF
@@ -349,6 +357,14 @@ func (m *Merger) plan(ctx context.Context) error {
 		if m.rows >= m.spec.BatchRows || m.bytes >= m.spec.BatchBytes || len(m.wins) >= 2*len(m.runs) {
 			return nil
 		}
+		if m.spec.tell.alone(c.win) {
+			m.prev, m.streak = w, 0
+			m.begin(c)
+			if err := m.advance(ctx, w, c.pos+1); err != nil {
+				return err
+			}
+			continue
+		}
 		end := c.pos + 1
 		if w != m.prev {
 			m.prev, m.streak = w, 0
@@ -469,14 +485,20 @@ func (v *KeyVec) below(from, to int, o *KeyVec, j int) int {
 
 // gather copies the planned rows. A batch that is too large for Arrow's 32-bit offsets is cut in two.
 func (m *Merger) gather(p part) (datafile.Rows, error) {
-	m.spec.mem.next()
+	if m.used {
+		m.spec.mem.next()
+	}
 	var rows datafile.Rows
 	var err error
 	if len(p.groups.ends) > 0 {
-		rows, err = m.rule.mergeGroups(m.spec.mem, p, m.spec.DropDeletes)
+		rows, m.changes, err = m.rule.mergeGroups(m.spec.mem, p, m.spec.DropDeletes, m.spec.tell)
 	} else {
 		rows, err = gatherRows(m.spec.mem, p)
+		if err == nil && m.spec.tell != nil {
+			m.changes, err = m.spec.tell.changesOf(p, nil, nil, nil, rows)
+		}
 	}
+	m.used = rows.N > 0
 	if !errors.Is(err, ErrTooLarge) || p.rows == 1 {
 		if err != nil {
 			err = fmt.Errorf("merge: %w", err)

@@ -95,7 +95,7 @@ func (m *Merger) newestAbove(rows []Range) []Range {
 
 // ruled makes a window ready for the rule.
 func (m *Merger) ruled(w *window, run Run) error {
-	if m.rule.lookup {
+	if m.rule.lookup || m.spec.tell != nil {
 		l, ok := run.(Leveled)
 		if !ok {
 			return errors.New("the rule of the table needs the level of its files")
@@ -149,8 +149,8 @@ const (
 )
 
 // mergeGroups gathers a part with groups. Groups without a result, and with drop those whose result is a delete, are
-// left out.
-func (r *bound) mergeGroups(mem *arena, p part, drop bool) (datafile.Rows, error) {
+// left out. tell, if it is not nil, tells what that changes.
+func (r *bound) mergeGroups(mem *arena, p part, drop bool, tell *telling) (out, changes datafile.Rows, err error) {
 	m := &merging{mem: mem, rule: r, wins: p.wins, rows: p.groups.rows, ends: p.groups.ends}
 	kinds, seqs := make([][]int8, len(p.wins)), make([][]int64, len(p.wins))
 	for i, w := range p.wins {
@@ -158,33 +158,36 @@ func (r *bound) mergeGroups(mem *arena, p part, drop bool) (datafile.Rows, error
 	}
 	m.kinds = gatherSlices(nil, kinds, m.rows, len(m.rows))
 	if err := m.outcomes(); err != nil {
-		return datafile.Rows{}, err
+		return out, changes, err
+	}
+	if tell != nil {
+		tell.hide(m, p)
 	}
 	ranges, slots, n := m.place(p, drop)
-	if n == 0 {
-		return datafile.Rows{}, nil
+	starts := make([]int32, len(ranges)) // where the rows of each range are in the result
+	for i := 1; i < len(ranges); i++ {
+		starts[i] = starts[i-1] + ranges[i-1].N
 	}
-	out := datafile.Rows{N: n, Cols: make([]arrow.Array, len(p.wins[0].rows.Cols))}
-	out.Seq = gatherSlices(mem, seqs, ranges, n)
-	out.Kinds = gatherSlices(mem, kinds, ranges, n)
-	at, row := 0, 0
-	for g, slot := range slots {
-		if slot < 0 {
-			continue
+	if n > 0 {
+		out = datafile.Rows{N: n, Cols: make([]arrow.Array, len(p.wins[0].rows.Cols))}
+		out.Seq = gatherSlices(mem, seqs, ranges, n)
+		out.Kinds = gatherSlices(mem, kinds, ranges, n)
+		for g, slot := range slots {
+			if slot >= 0 {
+				out.Kinds[starts[slot]] = m.kind[g]
+			}
 		}
-		for ; at < int(slot); at++ {
-			row += int(ranges[at].N)
-		}
-		out.Kinds[row] = m.kind[g]
-	}
-	scratch := make([]Range, len(ranges))
-	for c := range out.Cols {
-		var err error
-		if out.Cols[c], err = m.column(c, ranges, slots, scratch); err != nil {
-			return datafile.Rows{}, err
+		scratch := make([]Range, len(ranges))
+		for c := range out.Cols {
+			if out.Cols[c], err = m.column(c, ranges, slots, scratch); err != nil {
+				return datafile.Rows{}, changes, err
+			}
 		}
 	}
-	return out, nil
+	if tell != nil {
+		changes, err = tell.changesOf(p, m, slots, starts, out)
+	}
+	return out, changes, err
 }
 
 // place lists the ranges of the result, with the range of each group, none for a group that is left out.

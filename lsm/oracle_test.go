@@ -18,6 +18,7 @@ type oracle struct {
 	s     *schema.Schema
 	o     schema.Options
 	store bool // the result goes to a file
+	every bool // rows that are alone of their key are merged too, as a lookup compaction does
 }
 
 // merge merges rows of one key; ok is false when there is no result.
@@ -29,7 +30,7 @@ func (x *oracle) merge(rows []row) (out row, ok bool, err error) {
 		}
 		return rows[i].seq < rows[j].seq
 	})
-	if len(rows) == 1 {
+	if len(rows) == 1 && !x.every {
 		return rows[0], true, nil
 	}
 	defer func() {

@@ -17,6 +17,9 @@ type Policy struct {
 	TargetFileSize              int64
 	Fresh                       time.Duration // rows reach the highest level within it; 0: whenever
 	Append                      *AppendPolicy // of a table without primary key; nil otherwise
+	// Lift: level 0 is brought up whenever it has files, for only then rows are told, or seen
+	// (`mergetree.compact.ForceUpLevel0Compaction`). What is on it never becomes one file of level 0.
+	Lift bool
 	// WholeTree: whatever leaves level 0 goes to the highest level, together with what is there. Readers of first-row
 	// tables do not merge levels, so that a key must not be on two of them.
 	WholeTree bool
@@ -49,6 +52,8 @@ type Job struct {
 	DropDeletes bool           // no older version of a key can be outside the job: deletes may go
 	Full        bool           // all files take part
 	Recast      map[int64]bool // Policy.Recast
+	// Older looks rows of levels above Output up, for tables whose compaction depends on them; nil: there are none.
+	Older Older
 }
 
 // Pick chooses the next compaction of a bucket, or none. It is a pure function of the files' metadata: the universal
@@ -62,6 +67,8 @@ type Job struct {
 //  3. Number of runs: above Trigger, as many of the newest as it takes to be back at it, more where that pays (due), and
 //     more by rule 2.
 //
+// With Lift all of level 0 is compacted where none of them asks for more.
+//
 // Files of a table without primary key are chosen by its AppendPolicy.
 func Pick(l *Levels, p Policy) (Job, bool) {
 	if p.Append != nil {
@@ -69,7 +76,7 @@ func Pick(l *Levels, p Policy) (Job, bool) {
 	}
 	runs := l.Runs()
 	if len(runs) < max(p.Trigger, 1) || len(runs) == 0 {
-		return Job{}, false
+		return l.lift(runs, p)
 	}
 	if tooAmplified(runs, p) {
 		return l.job(runs, len(runs), p)
@@ -80,7 +87,16 @@ func Pick(l *Levels, p Policy) (Job, bool) {
 	if extra := len(runs) - p.Trigger; extra > 0 {
 		return l.job(runs, similar(runs, max(extra+1, due(runs, p.Trigger)), p), p)
 	}
-	return Job{}, false
+	return l.lift(runs, p)
+}
+
+// lift brings level 0 up, if the policy asks for that.
+func (l *Levels) lift(runs []SortedRun, p Policy) (Job, bool) {
+	young := len(l.level[0])
+	if !p.Lift || young == 0 {
+		return Job{}, false
+	}
+	return l.job(runs, similar(runs, young, p), p)
 }
 
 // due says how many of the newest runs it pays to merge when there are more than slots.
@@ -165,7 +181,7 @@ func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	if n < len(runs) {
 		output = max(0, runs[n].Level-1)
 	}
-	if output == 0 && n > 1 && n < len(runs) && oneFile(runs[:n], p) {
+	if output == 0 && n > 1 && n < len(runs) && !p.Lift && oneFile(runs[:n], p) {
 		return Job{Files: runFiles(runs[:n])}, true
 	}
 	for output == 0 && n < len(runs) {

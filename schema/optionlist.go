@@ -25,7 +25,7 @@ var optionGroups = []optionGroup{
 	honours("of the file indexes, calve knows Bloom filters", optBloomColumns, optIndexInManifest, "file-index.read.enabled"),
 	honours("`default` and `mod`", optBucketFunc),
 	honours("`deduplicate`, `partial-update`, `aggregation`, `first-row`", optMergeEngine),
-	honours("reading: all; writing: `none`, `input`", optProducer),
+	honours("reading: all; writing: `none`, `input`, `full-compaction`", optProducer),
 	honours("", "changelog-file.prefix", optChangelogCompression, "changelog-file.stats-mode"),
 	honours("parquet", optChangelogFormat),
 	honours("", optNumLevels, optTrigger, "num-sorted-run.stop-trigger", "compaction.max-size-amplification-percent",
@@ -133,8 +133,8 @@ var optionGroups = []optionGroup{
 		"partition.timestamp-format.strict", "end-input.check-partition-expire"),
 
 	// Written in calve's own way, which every reader understands.
-	ignores("says something to tables whose producer calve refuses only", optRowDeduplicate, optRowDeduplicateIgnore,
-		optDeltaCommits),
+	honours("", optRowDeduplicate, optRowDeduplicateIgnore),
+	honours("commits of any writer count; compactions do not hold up commits", optDeltaCommits),
 	ignores("what Paimon's engines do for a DELETE", "delete.force-produce-changelog"),
 	ignores("readers take it from the file itself", "file.suffix.include.compression", "manifest.compression",
 		"parquet.enable.dictionary", "file.block-size", "target-file-row-num"),

@@ -1,0 +1,367 @@
+package lsm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// leveledRow is a row and the level it was on.
+type leveledRow struct {
+	row
+	level int
+}
+
+// tells is the oracle of changelogs: key by key, as Paimon's wrappers of merge functions do (§12). above are the rows of
+// levels above the output.
+func (x *oracle) tells(t *testing.T, in, above []leveledRow, output int) (result, changes []row) {
+	t.Helper()
+	full := x.o.ChangelogProducer == schema.ProducerFullCompaction
+	older := map[string]leveledRow{}
+	keyOf := func(r row) string { return fmt.Sprintf("%#v", canon(row{vals: r.key(x.s)}).vals) }
+	for _, r := range above {
+		if old, ok := older[keyOf(r.row)]; !ok || r.level < old.level {
+			older[keyOf(r.row)] = r
+		}
+	}
+	byKey := map[string][]leveledRow{}
+	for _, r := range in {
+		byKey[keyOf(r.row)] = append(byKey[keyOf(r.row)], r)
+	}
+	for k, rows := range byKey {
+		var res, ch []row
+		if full {
+			res, ch = x.tellsFull(t, rows, output)
+		} else {
+			old, ok := older[k]
+			res, ch = x.tellsLookup(t, rows, old, ok)
+		}
+		result, changes = append(result, res...), append(changes, ch...)
+	}
+	byRow := func(a, b row) int { return compareKeys(a.key(x.s), b.key(x.s)) }
+	slices.SortStableFunc(result, byRow)
+	slices.SortStableFunc(changes, byRow)
+	return result, changes
+}
+
+func (x *oracle) must(t *testing.T, rows []row) (row, bool) {
+	t.Helper()
+	out, ok, err := x.merge(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, ok
+}
+
+func (x *oracle) tellsFull(t *testing.T, in []leveledRow, top int) (result, changes []row) {
+	var rows []row
+	var old *row
+	for i := range in {
+		if rows = append(rows, in[i].row); in[i].level == top {
+			old = &in[i].row
+		}
+	}
+	merged, ok := x.must(t, rows)
+	is := ok && isAdd(merged.kind)
+	if is {
+		result = []row{merged}
+	}
+	if len(rows) == 1 && old != nil {
+		return result, nil
+	}
+	return result, x.change(old, merged, is)
+}
+
+func (x *oracle) change(old *row, merged row, is bool) []row {
+	kind := func(r row, k schema.RowKind) row { r.kind = int8(k); return r }
+	was := old != nil && isAdd(old.kind)
+	switch {
+	case is && was:
+		if x.o.Changelog.RowDeduplicate && x.unchanged(old.vals, merged.vals) {
+			return nil
+		}
+		return []row{kind(*old, schema.UpdateBefore), kind(merged, schema.UpdateAfter)}
+	case is:
+		return []row{kind(merged, schema.Insert)}
+	case was:
+		return []row{kind(*old, schema.Delete)}
+	}
+	return nil
+}
+
+func (x *oracle) unchanged(a, b []any) bool {
+	for i, f := range x.s.Fields {
+		if slices.Contains(x.o.Changelog.IgnoreFields, f.Name) {
+			continue
+		}
+		if fmt.Sprintf("%#v", canon(row{vals: a[i : i+1]})) != fmt.Sprintf("%#v", canon(row{vals: b[i : i+1]})) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *oracle) tellsLookup(t *testing.T, in []leveledRow, found leveledRow, ok bool) (result, changes []row) {
+	var high *leveledRow
+	young := false
+	for i := range in {
+		young = young || in[i].level == 0
+		if in[i].level > 0 && (high == nil || in[i].level < high.level) {
+			high = &in[i]
+		}
+	}
+	first := x.o.MergeEngine == schema.FirstRow
+	contained := high != nil
+	if high == nil && ok {
+		high = &found
+	}
+	var rows []row
+	for i := range in {
+		if in[i].level == 0 {
+			rows = append(rows, in[i].row)
+		}
+	}
+	if high != nil && !(first && !contained) {
+		rows = append(rows, high.row)
+	}
+	merged, is := x.must(t, rows)
+	if first {
+		switch {
+		case contained:
+			return []row{merged}, nil
+		case high != nil || !is:
+			return nil, nil
+		}
+		return []row{merged}, []row{merged}
+	}
+	if is {
+		result = []row{merged}
+	}
+	if !young || x.o.ChangelogProducer != schema.ProducerLookup {
+		return result, nil
+	}
+	var old *row
+	if high != nil {
+		old = &high.row
+	}
+	return result, x.change(old, merged, is && isAdd(merged.kind))
+}
+
+// leveled reads files with the levels of their rows.
+func (b *bucket) leveled(files []manifest.DataFile) []leveledRow {
+	var out []leveledRow
+	for _, f := range files {
+		for _, r := range b.rows([]manifest.DataFile{f}) {
+			out = append(out, leveledRow{r, f.Level})
+		}
+	}
+	return out
+}
+
+// TestChangelogRules plays random histories of random tables with a changelog: every compaction is held against the oracle,
+// what it makes and what it tells, and the stream of changes gives the table.
+func TestChangelogRules(t *testing.T) {
+	r := newRand(t)
+	for n := range 80 {
+		s := ruleTable(t, r)
+		producer := []string{schema.ProducerFullCompaction, schema.ProducerLookup, schema.ProducerLookup}[r.IntN(3)]
+		if s.Options["merge-engine"] == schema.FirstRow {
+			producer = schema.ProducerLookup
+		}
+		ok := t.Run(fmt.Sprintf("%d/%s/%s", n, s.Options["merge-engine"], producer), func(t *testing.T) {
+			b := newBucket(t, r, storage.NewMem(), s)
+			o := &b.files.Options
+			o.ChangelogProducer, o.Changelog.RowDeduplicate = producer, r.IntN(2) == 0
+			if r.IntN(3) == 0 {
+				o.Changelog.IgnoreFields = []string{s.Fields[r.IntN(len(s.Fields))].Name}
+			}
+			b.files.Parallel = 1 + r.IntN(2)
+			b.policy = PolicyOf(*o, true)
+			b.policy.Lift, b.policy.WholeTree = producer == schema.ProducerLookup, false
+			if r.IntN(2) == 0 {
+				b.files.leastCopy, b.files.cutRows = 1, 1+r.IntN(20)
+			}
+			playChangelog(t, r, b)
+		})
+		if !ok {
+			t.Fatalf("options %v, columns %v", s.Options, s.Fields)
+		}
+	}
+}
+
+func playChangelog(t *testing.T, r *rand.Rand, b *bucket) {
+	o := b.files.Options
+	write := &oracle{s: b.s, o: o, store: true, every: o.ChangelogProducer == schema.ProducerLookup}
+	pool, kinds := randPool(r, b.s, 1+r.IntN(60)), kindsFor(b.s, o)
+	if o.Merge.IgnoreDelete {
+		kinds = []int8{0, 2} // the others are dropped before they come here
+	}
+	state := map[string]string{}
+	for range 2 + r.IntN(8) {
+		rows := randRows(r, b.s, pool[:1+r.IntN(len(pool))], 1+r.IntN(60))
+		for i := range rows {
+			if rows[i].kind = kinds[r.IntN(len(kinds))]; i > 0 && r.IntN(4) == 0 {
+				copy(rows[i].vals, rows[i-1].vals) // the same row again
+			}
+		}
+		if rows = taken(b.s, o, rows); len(rows) == 0 {
+			continue
+		}
+		b.flush(rows)
+		for r.IntN(4) > 0 {
+			pick := Pick
+			if r.IntN(5) == 0 || o.ChangelogProducer == schema.ProducerFullCompaction && r.IntN(3) == 0 {
+				pick = PickFull
+			}
+			job, ok := pick(b.levels, b.policy)
+			if !ok {
+				break
+			}
+			b.tellJob(t, write, job, state)
+		}
+	}
+	for range 10 { // one job may leave what came beside it
+		if job, ok := PickFull(b.levels, b.policy); ok {
+			b.tellJob(t, write, job, state)
+		}
+	}
+	live := map[string]string{}
+	for _, row := range b.rows(b.levels.Files()) {
+		live[keyText(b.s, row)] = rowText(row)
+	}
+	if !o.Changelog.RowDeduplicate && fmt.Sprint(live) != fmt.Sprint(state) {
+		t.Fatalf("the stream folds to\n%v\nthe table has\n%v", state, live)
+	}
+}
+
+func keyText(s *schema.Schema, r row) string { return fmt.Sprint(canon(row{vals: r.key(s)}).vals) }
+func rowText(r row) string                   { return fmt.Sprint(canon(r).vals) }
+
+// tellJob does a job, holds it against the oracle and folds what it tells.
+func (b *bucket) tellJob(t *testing.T, x *oracle, job Job, state map[string]string) {
+	t.Helper()
+	var above []manifest.DataFile
+	in := map[string]bool{}
+	for _, f := range job.Files {
+		in[f.Name] = true
+	}
+	for _, f := range b.levels.Files() {
+		if !in[f.Name] && f.Level > job.Output {
+			above = append(above, f)
+		}
+	}
+	if job.Older = nil; len(above) > 0 {
+		job.Older = b.older(above)
+	}
+	before, upper := b.leveled(job.Files), b.leveled(above)
+	tells := x.o.ChangelogProducer == schema.ProducerLookup || job.Output == b.policy.NumLevels-1
+	change := b.compact(job)
+	got := b.rows(change.Changelog)
+	for _, f := range change.Changelog {
+		if !strings.HasPrefix(f.Name, "changelog-") || f.Level != job.Output || *f.Source != manifest.FromAppend {
+			t.Fatalf("a changelog file is described as %+v", f)
+		}
+		if err := b.files.Store.Delete(t.Context(), b.part.Dir+"/"+f.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !tells {
+		if len(got) > 0 {
+			t.Fatalf("a compaction to level %d tells %v", job.Output, got)
+		}
+		return
+	}
+	result, changes := x.tells(t, before, upper, job.Output)
+	if diff := diffRows(canonAll(got), canonAll(changes)); diff != "" {
+		for _, r := range before {
+			t.Logf("level %d: %v", r.level, canon(r.row))
+		}
+		for _, r := range upper {
+			t.Logf("above %d: %v", r.level, canon(r.row))
+		}
+		t.Fatalf("changelog of %d files to level %d: %s", len(job.Files), job.Output, diff)
+	}
+	moved := map[string]bool{}
+	for _, f := range change.Removed {
+		moved[f.Name] = true
+	}
+	whole := true // no file was moved as it was
+	for _, f := range change.Added {
+		whole = whole && !moved[f.Name]
+	}
+	if whole && len(change.Removed) == len(job.Files) {
+		same(t, "compaction", inserts(b.rows(change.Added)), inserts(adds(result, job.DropDeletes)))
+	}
+	for _, r := range got {
+		k := keyText(b.s, r)
+		if r.kind == int8(schema.Insert) || r.kind == int8(schema.UpdateAfter) {
+			state[k] = rowText(r)
+			continue
+		}
+		if !x.o.Changelog.RowDeduplicate && state[k] != rowText(r) {
+			t.Fatalf("row before is %q, the stream has %q", rowText(r), state[k])
+		}
+		delete(state, k)
+	}
+}
+
+// inserts makes +I of +U: rows that were merged before and meet no other keep their kind, which nobody sees.
+func inserts(rows []row) []row {
+	for i := range rows {
+		if rows[i].kind == int8(schema.UpdateAfter) {
+			rows[i].kind = int8(schema.Insert)
+		}
+	}
+	return rows
+}
+
+func canonAll(rows []row) []row {
+	out := make([]row, len(rows))
+	for i := range rows {
+		out[i] = canon(rows[i])
+	}
+	return out
+}
+
+// older looks rows up by reading all files.
+func (b *bucket) older(files []manifest.DataFile) Older {
+	return func(_ context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+		lowest := map[string]leveledRow{}
+		for _, r := range b.leveled(files) {
+			k := keyText(b.s, r.row)
+			if old, ok := lowest[k]; !ok || r.level < old.level {
+				lowest[k] = r
+			}
+		}
+		v, err := NewKeys(b.s).Encode(keys, n)
+		if err != nil {
+			return datafile.Rows{}, nil, err
+		}
+		if v.ascending() >= 0 {
+			return datafile.Rows{}, nil, fmt.Errorf("keys that are looked up do not ascend")
+		}
+		at, rows := make([]int32, n), []row{}
+		asked := modelRows(datafile.Rows{N: n, Seq: make([]int64, n), Kinds: make([]int8, n), Cols: keys})
+		for i := range n {
+			at[i] = -1
+			if r, ok := lowest[fmt.Sprint(canon(asked[i]).vals)]; ok {
+				at[i] = int32(len(rows))
+				rows = append(rows, r.row)
+			}
+		}
+		if len(rows) == 0 {
+			return datafile.Rows{}, at, nil
+		}
+		return rowsOf(b.t, b.r, b.s, rows), at, nil
+	}
+}
