@@ -3,8 +3,13 @@ package engine
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"slices"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/lookup"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
 )
@@ -72,4 +77,61 @@ func (t *Table) askDueLocked() {
 			t.askLocked(b, lsm.Aged)
 		}
 	}
+}
+
+// Level 0 of a table whose producer is lookup is compacted after every commit, or, if the option lookup-compact says gentle,
+// as its shape asks, and at the latest after some number of commits to the bucket. What such a compaction reads is what
+// changed: older rows above the level that it writes are looked up.
+
+// policyLocked is the policy by which the bucket's next compaction is chosen; mu is held.
+func (t *Table) policyLocked(b *bucket) lsm.Policy {
+	f := t.form.Load()
+	p := f.policy
+	if c := f.opts.Changelog; p.Lift && c.LookupGentle {
+		p.Lift = b.young >= c.LookupInterval
+	}
+	return p
+}
+
+// ageLocked counts the snapshots whose rows may be on level 0; mu is held.
+func (b *bucket) ageLocked(brought bool) {
+	if runs := b.levels.Runs(); len(runs) == 0 || runs[0].Level > 0 {
+		b.young = 0
+	} else if brought {
+		b.young++
+	}
+}
+
+// older lets a job look up what the bucket has above the level it writes; nil: nothing. The function it returns is called when the job
+// has ended.
+func (t *Table) older(f *form, b *bucket, job lsm.Job) (lsm.Older, func() error, error) {
+	none := func() error { return nil }
+	if !f.policy.Lift {
+		return nil, none, nil
+	}
+	t.mu.Lock()
+	runs := slices.DeleteFunc(b.levels.Runs(), func(r lsm.SortedRun) bool { return r.Level <= job.Output })
+	t.mu.Unlock()
+	if len(runs) == 0 || job.Output == 0 {
+		return nil, none, nil
+	}
+	rule, err := lsm.NewMergeRule(f.schema, f.opts)
+	if err != nil {
+		return nil, none, err
+	}
+	// Files stay open for this job only: later jobs find other files, and what is open cannot go from a disk.
+	cache := lookup.NewCache(lookup.CacheConfig{})
+	look := &lookup.Table{Store: t.store, Schema: f.schema, Rule: rule, OpenSchema: t.meta.Schema, Cache: cache}
+	above, err := look.Bucket(b.part, runs, nil)
+	if err != nil {
+		return nil, none, err
+	}
+	cols := make([]int, len(f.schema.Fields))
+	for i := range cols {
+		cols[i] = i
+	}
+	return func(ctx context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+		found, err := above.Rows(ctx, keys, n, cols)
+		return found.Rows, found.At, err
+	}, cache.Close, nil
 }

@@ -139,6 +139,8 @@ var producers = []struct {
 }{
 	{"input", map[string]string{"changelog-producer": "input"}},
 	{"full-compaction", map[string]string{"changelog-producer": "full-compaction"}},
+	{"lookup", map[string]string{"changelog-producer": "lookup", "num-levels": "4"}},
+	{"gentle", map[string]string{"changelog-producer": "lookup", "lookup-compact": "gentle", "lookup-compact.max-interval": "2"}},
 	{"full-compaction-2", map[string]string{"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2", "num-levels": "4"}},
 }
 
@@ -387,6 +389,9 @@ func TestChangesAreToldInTheBackground(t *testing.T) {
 				t.Parallel()
 				options := maps.Clone(p.options)
 				options["write-only"], options["num-sorted-run.compaction-trigger"] = strconv.FormatBool(worker), "20"
+				if p.name == "gentle" { // its interval is not below the trigger
+					options["num-sorted-run.compaction-trigger"] = "2"
+				}
 				s, st := keyedSchema(t, false, options), storage.NewMem()
 				mustCreate(t, st, s)
 				tab := mustOpen(t, st, engine.Settings{Job: "j", Compaction: 1})

@@ -304,6 +304,7 @@ func (t *Table) apply(entries []manifest.Entry) error {
 		if len(changes[b].removed) == 0 {
 			t.wroteLocked(b)
 		}
+		b.ageLocked(len(changes[b].removed) == 0)
 		t.enqueueLocked(b) // whoever wrote the files
 	}
 	t.askDueLocked()

@@ -102,7 +102,7 @@ func (t *Table) jobLocked(b *bucket, why lsm.Reason) (lsm.Job, bool) {
 	case len(b.running) > 0:
 		return lsm.Job{}, false
 	case why == lsm.Shape && !t.fullDueLocked(b):
-		return lsm.Pick(b.levels, p)
+		return lsm.Pick(b.levels, t.policyLocked(b))
 	}
 	return lsm.PickFull(b.levels, p)
 }
@@ -224,7 +224,14 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	}
 	files := f.files
 	files.Pace = pace
+	var done func() error
+	if job.Older, done, err = t.older(f, b, job); err != nil {
+		return err
+	}
 	change, err := files.Compact(ctx, b.part, job)
+	if cerr := done(); cerr != nil {
+		t.env.Log.Warn("closing files that rows were looked up in", "bucket", t.store.URL(b.part.Dir), "error", cerr)
+	}
 	if errors.Is(err, storage.ErrNotFound) {
 		return t.inputGone(ctx, b, job, err)
 	}

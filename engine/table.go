@@ -103,6 +103,7 @@ type bucket struct {
 	held    bool        // by a compaction in the foreground
 	failed  bool        // the last compaction failed, and will be tried again
 	wrote   time.Time   // when rows last came to the bucket
+	young   int         // snapshots that brought rows since level 0 was last empty
 	since   int64       // Table.appends when the oldest rows came that are not on the highest level; 0: there are none
 	oldest  time.Time   // when the oldest rows came that are not on the highest level; zero: there are none
 }

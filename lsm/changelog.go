@@ -29,7 +29,8 @@ type telling struct {
 	// is looked up; only keys with rows on level 0 change.
 	full  bool
 	top   int
-	older Older // nil: there are no files above the output
+	older Older     // nil: there are no files above the output
+	gone  *expiring // rows that are not there any more when they are looked up; nil: all are
 	// quiet: nothing is told; rows are looked up because the result depends on them.
 	quiet bool
 	first bool // of the engine first-row: a key that was there before does not change
@@ -52,6 +53,9 @@ func (f Files) telling(job Job) *telling {
 		return nil
 	default:
 		t.quiet = o.ChangelogProducer != schema.ProducerLookup
+	}
+	if !t.first { // which asks for the key alone
+		t.gone = f.expiring()
 	}
 	if t.quiet && t.older == nil {
 		return nil
@@ -171,6 +175,14 @@ func (m *Merger) lookUp(ctx context.Context) error {
 	}
 	if rows.N == 0 {
 		return nil
+	}
+	if t.gone != nil {
+		expired := t.gone.expired(rows)
+		for i, row := range at {
+			if row >= 0 && expired(int(row)) {
+				at[i] = none
+			}
+		}
 	}
 	w, err := newWindow(rows)
 	if err != nil {

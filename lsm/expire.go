@@ -114,19 +114,43 @@ func floorDiv(v, n int64) int64 {
 // unexpired leaves expired rows out of a run of all columns.
 func (f Files) unexpired(run Run) Run {
 	files, isFiles := run.(*fileRun)
-	before, ok := f.expireBefore()
-	at, found := f.Schema.Field(f.Options.Merge.TimeField)
-	if !ok || !found || !isFiles {
+	x := f.expiring()
+	if x == nil || !isFiles {
 		return run
 	}
-	return &expiringRun{fileRun: files, at: at, typ: f.Schema.Fields[at].Type, before: before}
+	return &expiringRun{files, x}
+}
+
+// expiring tells rows, of all columns, that have expired.
+type expiring struct {
+	at     int
+	typ    schema.Type
+	before int64
+}
+
+// expiring is nil if rows do not expire.
+func (f Files) expiring() *expiring {
+	before, ok := f.expireBefore()
+	at, found := f.Schema.Field(f.Options.Merge.TimeField)
+	if !ok || !found {
+		return nil
+	}
+	return &expiring{at: at, typ: f.Schema.Fields[at].Type, before: before}
+}
+
+// expired reports of rows by number whether they have expired.
+func (x *expiring) expired(rows datafile.Rows) func(int) bool {
+	col := rows.Cols[x.at]
+	valid := validOf(col)
+	if x.typ.Root == schema.Int {
+		return func(i int) bool { return valid.has(i) && int64(values[int32](col)[i]) < x.before }
+	}
+	return func(i int) bool { return valid.has(i) && secondsOf(x.typ, values[int64](col)[i]) < x.before }
 }
 
 type expiringRun struct {
 	*fileRun
-	at     int
-	typ    schema.Type
-	before int64
+	*expiring
 }
 
 // Next implements Run.
@@ -149,16 +173,11 @@ func (r *expiringRun) Next(ctx context.Context) (datafile.Rows, error) {
 
 // live finds the rows that have not expired.
 func (r *expiringRun) live(rows datafile.Rows) ([]Range, int) {
-	col := rows.Cols[r.at]
-	valid := validOf(col)
-	expired := func(i int) bool { return secondsOf(r.typ, values[int64](col)[i]) < r.before }
-	if r.typ.Root == schema.Int {
-		expired = func(i int) bool { return int64(values[int32](col)[i]) < r.before }
-	}
+	expired := r.expired(rows)
 	var out []Range
 	n := 0
 	for i := range rows.N {
-		if valid.has(i) && expired(i) {
+		if expired(i) {
 			continue
 		}
 		n++

@@ -41,7 +41,10 @@ func PolicyOf(o schema.Options, keyed bool) Policy {
 		Append:    a,
 		NumLevels: o.NumLevels, Trigger: o.CompactionTrigger, StopTrigger: o.StopTrigger,
 		MaxSizeAmplificationPercent: o.MaxSizeAmplificationPercent, SizeRatio: o.SizeRatio,
-		TargetFileSize: o.TargetFileSize, Fresh: o.OptimizationInterval, WholeTree: o.MergeEngine == schema.FirstRow,
+		TargetFileSize: o.TargetFileSize, Fresh: o.OptimizationInterval,
+		// A compaction that looks older rows up needs not read all of them.
+		WholeTree: o.MergeEngine == schema.FirstRow && o.ChangelogProducer != schema.ProducerLookup,
+		Lift:      keyed && o.ChangelogProducer == schema.ProducerLookup,
 	}
 }
 

@@ -179,7 +179,7 @@ func TestAlterRefusals(t *testing.T) {
 		{"", "set partition.legacy-name=true", "folders of the partitions"}, {"", "unset partition.legacy-name", "folders of the partitions"},
 		{"", "set deletion-vectors.enabled=true", "deletion-vectors.modifiable"},
 		{"", "unset bucket", "left open"}, {"data-file.path-directory=d", "unset data-file.path-directory", "cannot change once"},
-		{"", "set changelog-producer=lookup", "changelog"}, {"", "set file.compression=lzo", "lzo"}, {"", "set num-levels=x", "num-levels"},
+		{"", "set changelog-producer=diff", "changelog"}, {"", "set file.compression=lzo", "lzo"}, {"", "set num-levels=x", "num-levels"},
 		{"fields.s.stats-mode=none", "drop s", `speaks of the column "s"`},
 	} {
 		_, err := keyedTable(t, c.options).Alter(changes(t, c.do), Past{Snapshots: true}, 0)

@@ -95,7 +95,7 @@ func (o Options) CommitsToFull() int {
 }
 
 // writesChangelog are the producers that calve can write for.
-var writesChangelog = []string{ProducerNone, ProducerInput, ProducerFullCompaction}
+var writesChangelog = []string{ProducerNone, ProducerInput, ProducerFullCompaction, ProducerLookup}
 
 // checkProducer says why calve must not write the table's changelog, or nil.
 func (s *Schema) checkProducer(o Options) error {
