@@ -27,6 +27,7 @@ type where struct {
 
 	partCols []int
 	buckets  *bucketTest
+	only     map[string]bool // instead of parts: these partitions; nil: all
 	known    map[string]*partition
 	files    map[int64]*fileView
 }
@@ -107,6 +108,9 @@ func (w *where) mayTell(ctx context.Context, r *Reader, e *manifest.Entry) (bool
 
 // mayManifest holds the condition against what a manifest list says of a manifest's partitions.
 func (w *where) mayManifest(m *manifest.Meta) bool {
+	if w.only != nil {
+		return w.mayOnly(m)
+	}
 	if w.parts == nil {
 		return true
 	}
@@ -130,7 +134,7 @@ func (w *where) partition(row []byte) (*partition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("partition: %w", err)
 	}
-	p := &partition{cells: cells, may: true}
+	p := &partition{cells: cells, may: w.only == nil || w.only[string(row)]}
 	if w.parts != nil {
 		p.may = w.parts.May(1, func(col int) predicate.Stats { s, _ := w.exactly(p, col); return s })
 	}

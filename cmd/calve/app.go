@@ -25,6 +25,9 @@ import (
 // errReported: the command has said what is wrong; only the exit code is left to set.
 var errReported = errors.New("already reported")
 
+// errMissing: some keys have no row, which was said; the exit status is 2.
+var errMissing = errors.New("keys without a row")
+
 // app is what all commands share: the world and the global flags.
 type app struct {
 	in       io.Reader
@@ -61,7 +64,7 @@ A table is named database.table; without a database it is in the database "defau
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())
 	})
-	root.AddCommand(a.createCmd(), a.alterCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.tailCmd(), a.compactCmd(),
+	root.AddCommand(a.createCmd(), a.alterCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.getCmd(), a.tailCmd(), a.compactCmd(),
 		a.tagCmd(), a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.configCmd(), a.demoCmd(), a.versionCmd())
 	return root
 }

@@ -18,6 +18,9 @@ func main() {
 	if err == nil {
 		return
 	}
+	if errors.Is(err, errMissing) {
+		os.Exit(2)
+	}
 	if !errors.Is(err, errReported) {
 		fmt.Fprintf(os.Stderr, "calve: %v\n", err)
 	}

@@ -22,14 +22,20 @@ type travel struct {
 }
 
 func (t *travel) flags(c *cobra.Command) {
+	t.snapshotFlags(c)
+	f := c.Flags()
+	f.StringVar(&t.between, "between", "", "print the changes after the first up to the second of two snapshots or tags: START,END")
+	f.BoolVar(&t.times, "times", false, "with --between: the two are times")
+	f.StringVar(&t.mode, "mode", string(reader.Auto), "with --between: auto, delta, changelog or diff")
+}
+
+// snapshotFlags are those that choose one snapshot.
+func (t *travel) snapshotFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.Int64Var(&t.q.Snapshot, "snapshot", 0, "snapshot to read (default: the latest)")
 	f.StringVar(&t.q.Tag, "tag", "", "read the snapshot of this tag")
 	f.StringVar(&t.at, "at", "", "read the latest snapshot made at or before this time: 2026-05-14T12:00:00Z, or \"2026-05-14 12:00:00\" in UTC")
 	f.Int64Var(&t.watermark, "watermark", 0, "read the first snapshot with this watermark (milliseconds) or a later one")
-	f.StringVar(&t.between, "between", "", "print the changes after the first up to the second of two snapshots or tags: START,END")
-	f.BoolVar(&t.times, "times", false, "with --between: the two are times")
-	f.StringVar(&t.mode, "mode", string(reader.Auto), "with --between: auto, delta, changelog or diff")
 }
 
 // resolve checks the flags and fills q and changes.
