@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,11 +22,15 @@ type Retention struct {
 	Max   int           // at most so many stay, whatever their age; 0: no bound
 	Age   time.Duration // younger ones stay
 	Limit int           // at most so many go in one call; 0: no bound
+
+	Consumers time.Duration // consumers that were not renewed for longer are dropped first; 0: none
+	Tags      bool          // tags whose time is over are deleted, after the snapshots
 }
 
 // RetentionOf gives the retention that a table's options ask for.
 func RetentionOf(o schema.Options) Retention {
-	return Retention{Min: o.SnapshotNumRetainedMin, Max: o.SnapshotNumRetainedMax, Age: o.SnapshotTimeRetained, Limit: o.SnapshotExpireLimit}
+	return Retention{Min: o.SnapshotNumRetainedMin, Max: o.SnapshotNumRetainedMax, Age: o.SnapshotTimeRetained, Limit: o.SnapshotExpireLimit,
+		Consumers: o.ConsumerExpiration, Tags: o.TagTimeExpire}
 }
 
 // Expired says what an expiry did.
@@ -34,19 +39,25 @@ type Expired struct {
 	Earliest  int64 // the earliest snapshot now
 	DataFiles int   // data and changelog files, with their index files
 	Metadata  int   // manifests, lists, index files and statistics
+	Consumers int   // consumers dropped
+	Tags      int   // tags deleted
 }
 
 // deleters is how many files are deleted at the same time.
 const deleters = 16
 
 // Expire deletes the oldest snapshots and every file that nothing names any more. Tags, branches and consumers are
-// honoured: a snapshot that a consumer still wants stays, with all after it, and no file that a tag or a branch names
-// is deleted.
+// honoured: a snapshot that a consumer still wants, or that a read in this process holds (Hold), stays, with all after
+// it, and no file that a tag or a branch names is deleted.
 //
 // The work is proportional to what expires: a data file is deleted when a snapshot up to the new earliest one removed
-// it and that snapshot did not add the same file at another level. What is named goes before what names it: data files,
-// manifests, lists, then the snapshots in ascending order, so that after a failure the next call finds what is left.
-// Index files (hash indexes, deletion vectors) go when no index manifest that stays lists them.
+// it and that snapshot did not add the same file at another level. Index files (hash indexes, deletion vectors) go when
+// no index manifest that stays lists them.
+//
+// Snapshots go before their files, in ascending order, so that no reader sees a snapshot without its files. What is to be
+// deleted is written down before (expiryRecord); an expiry that was killed is ended by the next one.
+//
+// As in Paimon (`TableCommitImpl.expire`), dead consumers are dropped first, and tags go last.
 func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
 	if err := acquire(ctx, t.expiry); err != nil {
 		return Expired{}, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
@@ -55,51 +66,77 @@ func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	if err := t.mainOnly(); err != nil {
 		return Expired{}, err
 	}
-	done, err := t.expire(ctx, keep, now)
+	dropped, err := t.expireConsumers(ctx, keep.Consumers, now)
+	var done Expired
+	if err == nil {
+		done, err = t.expire(ctx, keep, now)
+	}
+	done.Consumers = dropped
 	if err != nil {
 		return done, fmt.Errorf("expire snapshots of %s: %w", t.store.URL(""), err)
+	}
+	if !keep.Tags {
+		return done, nil
+	}
+	tags, err := t.expireTags(ctx, now)
+	done.Tags, done.DataFiles, done.Metadata = tags.Tags, done.DataFiles+tags.DataFiles, done.Metadata+tags.Metadata
+	if err != nil {
+		return done, fmt.Errorf("expire tags of %s: %w", t.store.URL(""), err)
 	}
 	return done, nil
 }
 
 func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
+	var done Expired
+	if !t.swept {
+		var err error
+		if done, err = t.finishExpiries(ctx); err != nil {
+			return done, err
+		}
+	}
 	first, last, lost, err := t.span(ctx)
 	if err != nil || last == 0 {
-		return Expired{}, err
+		return done, err
 	}
 	end, err := t.expireUntil(ctx, first, last, keep, now)
 	if err != nil {
-		return Expired{}, err
+		return done, err
 	}
 	gone := lost
 	for id := first; id < end; id++ {
 		gone = append(gone, id)
 	}
-	done := Expired{Earliest: end}
+	done.Earliest = end
 	if len(gone) == 0 {
+		t.swept = true
 		return done, nil
+	}
+	tags, err := t.tagNames(ctx, "tag")
+	if err != nil {
+		return done, err
 	}
 	x, err := t.planExpiry(ctx, gone, end)
 	if err != nil {
 		return done, err
 	}
-	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
+	if wanted, err := t.wantedSince(ctx, end, tags); err != nil || wanted {
+		done.Earliest = first
 		return done, err
 	}
-	n, err := x.deleteMetadata(ctx)
-	done.Metadata += n
-	if err != nil {
-		return done, err
-	}
-	for _, id := range gone {
-		if err := t.store.Delete(ctx, snapshotName(id)); err != nil {
-			return done, err
+	t.swept = false // until this one has come to its end
+	err = t.carryOut(ctx, x, end, &done, func() error {
+		for _, id := range gone {
+			if err := t.store.Delete(ctx, snapshotName(id)); err != nil {
+				return err
+			}
+			done.Snapshots++
 		}
-		done.Snapshots++
-	}
-	t.putHint(ctx, earliestHint, end)
-	t.swept = true
-	return done, nil
+		// A durable write into the folder makes the deletions durable too (package storage): once files go, no power cut
+		// brings their snapshots back.
+		return t.replace(ctx, earliestHint, strconv.AppendInt(nil, end, 10))
+	})
+	t.swept = err == nil
+	return done, err
 }
 
 // span gives the earliest and the latest id. The first expiry of a Table lists the folder and also finds snapshots
@@ -135,6 +172,7 @@ func (t *Table) expireUntil(ctx context.Context, first, last int64, keep Retenti
 	for _, next := range consumers {
 		end = min(end, next)
 	}
+	end = min(end, t.held())
 	if keep.Limit > 0 {
 		end = min(end, first+int64(keep.Limit))
 	}
@@ -217,18 +255,19 @@ func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expir
 	if err := x.staying(ctx, earliest, false); err != nil {
 		return nil, err
 	}
-	if err := x.protect(ctx, end); err != nil {
+	if err := x.protect(ctx, end, ""); err != nil {
 		return nil, err
 	}
 	return x, nil
 }
 
-// protect takes off what tags and branches name. end is the earliest snapshot that stays.
-func (x *expiry) protect(ctx context.Context, end int64) error {
+// protect takes off what tags, but for one that goes itself, and branches name. end is the earliest snapshot that stays.
+func (x *expiry) protect(ctx context.Context, end int64, but string) error {
 	tags, err := x.table.Tags(ctx)
 	if err != nil {
 		return err
 	}
+	delete(tags, but)
 	for _, s := range tags {
 		// A file that was removed by a snapshot up to "end" is not live in a later one of the same branch.
 		if err := x.staying(ctx, s, s.ID < end); err != nil {
@@ -386,19 +425,6 @@ func (x *expiry) noteIndex(ctx context.Context, set map[string]struct{}, s *Snap
 	return nil
 }
 
-// deleteMetadata deletes index files, manifests and lists of what expires that nothing names which stays.
-func (x *expiry) deleteMetadata(ctx context.Context) (int, error) {
-	total := 0
-	for _, set := range []map[string]struct{}{x.indexes, x.manifests, x.lists} {
-		n, err := x.table.deleteAll(ctx, x.unnamed(set))
-		total += n
-		if err != nil {
-			return total, err
-		}
-	}
-	return total, nil
-}
-
 // noteMetas remembers manifests.
 func (x *expiry) noteMetas(set map[string]struct{}, metas []Meta) {
 	x.mu.Lock()
@@ -515,16 +541,6 @@ func (x *expiry) staying(ctx context.Context, s *Snapshot, files bool) error {
 		}
 	}
 	return nil
-}
-
-// data lists the data files to delete.
-func (x *expiry) data() []string {
-	var names []string
-	for _, n := range x.files {
-		names = append(names, n...)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // unnamed lists the metadata files of a set that nothing names which stays.

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -11,10 +10,8 @@ import (
 	"github.com/calve-io/calve/storage"
 )
 
-// Tags, branches and consumers tell expiry what it must leave alone (paimon-format §16). Branches and consumers belong to
-// whoever made them and are only read.
-
-const maxConsumerSize = 1 << 16
+// Tags, branches and consumers tell expiry what it must leave alone (paimon-format §16). Branches belong to whoever made
+// them and are only read.
 
 // Tags gives the snapshot behind each tag of the main branch by the tag's name.
 func (t *Table) Tags(ctx context.Context) (map[string]*Snapshot, error) {
@@ -97,52 +94,4 @@ func (t *Table) branchSnapshots(ctx context.Context) ([]*Snapshot, error) {
 		}
 	}
 	return all, nil
-}
-
-// Consumers gives the next snapshot that each registered consumer wants to read.
-func (t *Table) Consumers(ctx context.Context) (map[string]int64, error) {
-	all := map[string]int64{}
-	for info, err := range t.store.List(ctx, "consumer") {
-		if err != nil {
-			return nil, fmt.Errorf("list consumers: %w", err)
-		}
-		id, ok := strings.CutPrefix(path.Base(info.Name), "consumer-")
-		if !ok || info.Dir {
-			continue
-		}
-		next, err := t.consumer(ctx, info.Name)
-		if errors.Is(err, storage.ErrNotFound) {
-			continue // it has unregistered since the listing
-		}
-		if err != nil {
-			return nil, fmt.Errorf("consumer %q: %w", id, err)
-		}
-		all[id] = next
-	}
-	return all, nil
-}
-
-// consumer reads one consumer file. It is overwritten in place, so a read that finds half of it is repeated.
-func (t *Table) consumer(ctx context.Context, name string) (int64, error) {
-	var last error
-	for range maxFailures {
-		data, err := storage.ReadAll(ctx, t.store, name, maxConsumerSize)
-		if err != nil {
-			return 0, err
-		}
-		var c struct {
-			Next *int64 `json:"nextSnapshot"`
-		}
-		if err := json.Unmarshal(data, &c); err != nil {
-			last = &CorruptError{Name: t.store.URL(name), Offset: jsonOffset(err, data), Reason: "not a consumer in JSON", Err: err}
-		} else if c.Next == nil {
-			last = &CorruptError{Name: t.store.URL(name), Reason: "the consumer has no nextSnapshot"}
-		} else {
-			return *c.Next, nil
-		}
-		if err := t.pause(ctx, minWait); err != nil {
-			return 0, err
-		}
-	}
-	return 0, last
 }

@@ -42,8 +42,9 @@ type Table struct {
 
 	mu      sync.Mutex
 	schemas map[int64]*schema.Schema
-	newest  int64     // highest schema id seen, -1: none yet
-	known   *Snapshot // newest snapshot seen, nil: none yet
+	newest  int64         // highest schema id seen, -1: none yet
+	known   *Snapshot     // newest snapshot seen, nil: none yet
+	holds   map[int64]int // snapshots that reads in this process need, and how many each
 
 	// Owned by the holder of commits.
 	head      *head               // what the last commit left behind, nil: to be read
@@ -51,7 +52,7 @@ type Table struct {
 	indexes   indexList           // content of the index manifest seen last
 	frozen    map[string]struct{} // ` manifests that must not be rewritten, because they hold more than Entry can
 
-	swept bool // owned by the holder of expiry: snapshots below the earliest were looked for
+	swept bool // owned by the holder of expiry: snapshots below the earliest, and expiries that were not ended, were looked for
 }
 
 // Open gives the table whose folder is the root of store. Nothing is read: a missing table shows at first use.
@@ -64,7 +65,7 @@ func Open(store storage.Store, env Env) *Table {
 	}
 	return &Table{
 		store: store, env: env, commits: make(chan struct{}, 1), expiry: make(chan struct{}, 1),
-		schemas: map[int64]*schema.Schema{}, newest: -1, frozen: map[string]struct{}{},
+		schemas: map[int64]*schema.Schema{}, holds: map[int64]int{}, newest: -1, frozen: map[string]struct{}{},
 	}
 }
 

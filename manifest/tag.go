@@ -141,8 +141,8 @@ func checkTagName(name string) error {
 }
 
 // CreateTag names a snapshot (`utils.TagManager`). The tag is created by a conditional put: of two creators of one name
-// one gets ErrTagExists. With a retention, which Paimon's own jobs obey (calve never deletes a tag by itself), the file
-// says when it was made and how long it is to be kept.
+// one gets ErrTagExists. With a retention the file says when it was made and how long it is to be kept; expiry deletes it
+// then in tables with `tag.time-expire-enabled`. Without one it is that of `tag.default-time-retained`, if that is set.
 //
 // An expiry that runs in another process at the same moment may not see the tag yet, so name snapshots that the
 // retention of snapshots still keeps for a while.
@@ -162,6 +162,9 @@ func (t *Table) CreateTag(ctx context.Context, name string, s *Snapshot, retaine
 	if errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("tag %q: snapshot %d of %s: %w", name, s.ID, t.store.URL(""), ErrSnapshotExpired)
 	}
+	if err == nil && retained == 0 {
+		retained, err = t.defaultRetained(ctx)
+	}
 	if err == nil && retained > 0 {
 		data, err = withRetention(data, t.env.Now(), retained)
 	}
@@ -179,6 +182,16 @@ func (t *Table) CreateTag(ctx context.Context, name string, s *Snapshot, retaine
 		return fmt.Errorf("%w: %q of %s; delete it first, or use another name", ErrTagExists, name, t.store.URL(""))
 	}
 	return nil
+}
+
+// defaultRetained is how long tags are kept that do not say so themselves; 0: until they are deleted.
+func (t *Table) defaultRetained(ctx context.Context) (time.Duration, error) {
+	s, err := t.LatestSchema(ctx)
+	if err != nil {
+		return 0, err
+	}
+	o, err := s.ParseOptions()
+	return o.TagDefaultRetained, err
 }
 
 // withRetention adds a tag's own keys to the JSON of a snapshot.
@@ -206,25 +219,52 @@ func (t *Table) DeleteTag(ctx context.Context, name string) (Expired, error) {
 	if err != nil {
 		return Expired{}, err
 	}
-	if err := t.store.Delete(ctx, tagName(name)); err != nil {
-		return Expired{}, fmt.Errorf("delete tag %q: %w", name, err)
-	}
-	done, err := t.dropTagged(ctx, tag.Snapshot)
+	return t.dropTag(ctx, tag)
+}
+
+// expireTags deletes the tags whose time is over (`tag.TagTimeExpire`): those that say when they were made and for how
+// long they are to be kept. Both are wall clock times of where they were made; now is one of here.
+func (t *Table) expireTags(ctx context.Context, now time.Time) (Expired, error) {
+	var done Expired
+	tags, err := t.AllTags(ctx)
 	if err != nil {
-		return done, fmt.Errorf("tag %q is deleted, but not all of its files: %w", name, err)
+		return done, err
+	}
+	wall := time.Date(now.Year(), now.Month(), now.Day(), now.Hour(), now.Minute(), now.Second(), now.Nanosecond(), time.UTC)
+	for i := range tags {
+		if tag := &tags[i]; tag.Created.IsZero() || tag.Retained <= 0 || !wall.After(tag.Created.Add(tag.Retained)) {
+			continue
+		}
+		d, err := t.dropTag(ctx, &tags[i])
+		done.DataFiles, done.Metadata = done.DataFiles+d.DataFiles, done.Metadata+d.Metadata
+		if err != nil {
+			return done, err
+		}
+		done.Tags++
 	}
 	return done, nil
 }
 
-// dropTagged deletes the files of a snapshot that had expired and that no tag names any more. A file that is live in it
+// dropTag deletes a tag, then the files that only it kept; expiry is held.
+func (t *Table) dropTag(ctx context.Context, tag *Tag) (Expired, error) {
+	done, err := t.dropTagged(ctx, tag.Name, tag.Snapshot)
+	if err != nil {
+		t.swept = false // the next expiry ends what this one began
+		return done, fmt.Errorf("delete tag %q: %w", tag.Name, err)
+	}
+	return done, nil
+}
+
+// dropTagged deletes a tag and the files of a snapshot that had expired and that no tag names any more. A file that is live in it
 // but in none of the earliest snapshot, the other tags and the branches is live nowhere: a file that was removed never
 // comes back.
-func (t *Table) dropTagged(ctx context.Context, s *Snapshot) (Expired, error) {
+func (t *Table) dropTagged(ctx context.Context, name string, s *Snapshot) (Expired, error) {
+	drop := func() error { return t.store.Delete(ctx, tagName(name)) }
 	earliest, err := t.Earliest(ctx)
-	if errors.Is(err, ErrNoSnapshot) {
-		return Expired{}, nil
+	if errors.Is(err, ErrNoSnapshot) || err == nil && earliest.ID <= s.ID {
+		return Expired{}, drop() // its files are those of a snapshot that is there, or nobody can tell
 	}
-	if err != nil || earliest.ID <= s.ID {
+	if err != nil {
 		return Expired{}, err
 	}
 	x, err := t.newExpiry(ctx)
@@ -252,13 +292,9 @@ func (t *Table) dropTagged(ctx context.Context, s *Snapshot) (Expired, error) {
 	if err := x.staying(ctx, earliest, true); err != nil {
 		return Expired{}, err
 	}
-	if err := x.protect(ctx, earliest.ID); err != nil {
+	if err := x.protect(ctx, earliest.ID, name); err != nil {
 		return Expired{}, err
 	}
 	done := Expired{Earliest: earliest.ID}
-	if done.DataFiles, err = t.deleteAll(ctx, x.data()); err != nil {
-		return done, err
-	}
-	done.Metadata, err = x.deleteMetadata(ctx)
-	return done, err
+	return done, t.carryOut(ctx, x, earliest.ID, &done, drop)
 }

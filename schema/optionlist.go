@@ -42,7 +42,8 @@ var optionGroups = []optionGroup{
 	// Statistics and metadata.
 	honours("", "metadata.stats-mode", "metadata.stats-mode.per.level", "metadata.stats-dense-store", "fields.*.stats-mode"),
 	honours("", "manifest.target-file-size", "manifest.merge-min-count", "manifest.full-compaction-threshold-size",
-		"snapshot.num-retained.min", "snapshot.num-retained.max", "snapshot.time-retained", "snapshot.expire.limit"),
+		"snapshot.num-retained.min", "snapshot.num-retained.max", "snapshot.time-retained", "snapshot.expire.limit",
+		"consumer.expiration-time", "tag.time-expire-enabled", "tag.default-time-retained"),
 
 	// Changes of the schema.
 	honours("by `calve alter`", "add-column-before-partition", "alter-column-null-to-not-null.disabled",
@@ -166,7 +167,7 @@ var optionGroups = []optionGroup{
 		"incremental-between", "incremental-between-scan-mode", "incremental-between-timestamp", "incremental-to-auto-tag",
 		"incremental-between-tag-to-snapshot", "incremental-*",
 		"streaming-read-append-overwrite", "streaming.read.snapshot.delay", "stream-scan-mode", "batch-scan-mode",
-		"consumer-id", "consumer.expiration-time", "consumer.mode", "consumer.ignore-progress",
+		"consumer-id", "consumer.mode", "consumer.ignore-progress",
 		"consumer.changelog-only", "consumer.*", "table-read.sequence-number.enabled",
 		"key-value.sequence_number.enabled", "scan.plan-sort-partition", "scan.ignore-corrupt-files",
 		"scan.ignore-lost-files", "continuous.discovery-interval"),
@@ -188,7 +189,7 @@ var optionGroups = []optionGroup{
 		"global-index.build.max-parallelism", "global-index.enabled", "global-index.thread-num"),
 	ignores("how Paimon's jobs name and keep tags that they make", "tag.create-success-file", "tag.creation-period",
 		"tag.creation-delay", "tag.period-formatter", "tag.creation-period-duration", "tag.num-retained-max",
-		"tag.default-time-retained", "tag.time-expire-enabled", "tag.automatic-completion", "tag.batch.customized-name",
+		"tag.automatic-completion", "tag.batch.customized-name",
 		"tag.*"),
 	ignores("says something to other types of tables only", "format-table.implementation",
 		"format-table.partition-path-only-value", "format-table.file.compression", "format-table.commit-hive-sync-url",

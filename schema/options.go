@@ -91,6 +91,9 @@ type Options struct {
 	SnapshotNumRetainedMax     int           // snapshot.num-retained.max
 	SnapshotTimeRetained       time.Duration // snapshot.time-retained
 	SnapshotExpireLimit        int           // snapshot.expire.limit: snapshots to expire at once
+	ConsumerExpiration         time.Duration // consumer.expiration-time: a consumer not renewed for longer is dropped; 0: never
+	TagTimeExpire              bool          // tag.time-expire-enabled: tags go when the time they are to be kept is over
+	TagDefaultRetained         time.Duration // tag.default-time-retained: of tags made without a time; 0: until deleted
 }
 
 // StatsMode says which statistics of a column go into the manifest: "none", "counts" (nulls only), "full" or
@@ -218,6 +221,9 @@ func (p *optionParser) metadata(o *Options) {
 	o.OptimizationInterval = p.duration("compaction.optimization-interval", 0)
 	o.SnapshotTimeRetained = p.duration("snapshot.time-retained", time.Hour)
 	o.SnapshotExpireLimit = p.int("snapshot.expire.limit", 50, 1, math.MaxInt32)
+	o.ConsumerExpiration = p.duration("consumer.expiration-time", 0)
+	o.TagTimeExpire = p.bool("tag.time-expire-enabled", false)
+	o.TagDefaultRetained = p.duration("tag.default-time-retained", 0)
 	if o.SnapshotNumRetainedMax < o.SnapshotNumRetainedMin {
 		p.fail("snapshot.num-retained.max", fmt.Sprintf("is less than snapshot.num-retained.min (%d)", o.SnapshotNumRetainedMin))
 	}

@@ -38,8 +38,8 @@ func (a *app) tagCreateCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create TABLE NAME",
 		Short: "Name the latest snapshot, or another one",
-		Long: `Name a snapshot. With --keep the tag says for how long: Paimon's own jobs delete it then, calve never deletes a tag by
-itself. Of two that create one name at the same time only one succeeds.`,
+		Long: `Name a snapshot. With --keep, or the table's option tag.default-time-retained, the tag says for how long: expiry deletes
+it then if the table has tag.time-expire-enabled. Of two that create one name at the same time only one succeeds.`,
 		Example: `  calve tag create shop.orders 2026-01 -w file:///data/lake
   calve tag create shop.orders before-fix --snapshot 7 --keep "30 d" -w file:///data/lake`,
 		Args: tableAndTag,
@@ -73,7 +73,7 @@ itself. Of two that create one name at the same time only one succeeds.`,
 	}
 	c.Flags().Int64Var(&q.Snapshot, "snapshot", 0, "snapshot to name (default: the latest)")
 	c.Flags().StringVar(&at, "at", "", "name the latest snapshot made at or before this time")
-	c.Flags().StringVar(&keep, "keep", "", "how long the tag is to be kept, such as \"30 d\" (default: until it is deleted)")
+	c.Flags().StringVar(&keep, "keep", "", "how long the tag is to be kept, such as \"30 d\" (default: as the table says, else until it is deleted)")
 	return c
 }
 

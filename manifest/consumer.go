@@ -1,0 +1,203 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calve-io/calve/storage"
+)
+
+// Consumer is the position of a stream's reader and at the same time its lease: expiry leaves the snapshot it reads next,
+// and all after it (`consumer.ConsumerManager`, paimon-format §15). The file is `consumer/consumer-ID`.
+type Consumer struct {
+	ID      string
+	Next    int64     // the snapshot it reads next
+	Renewed time.Time // when the file was written last, by the clock of the store
+}
+
+// ErrNoConsumer: there is no consumer of that name.
+var ErrNoConsumer = errors.New("no such consumer")
+
+// Leases of readers that have no position to keep (a scan) are consumers whose names begin with LeasePrefix. They renew
+// themselves every minute, and calve's expiry drops one that has not done so for LeaseTime, whatever the options of the
+// table say, for a reader that was killed never comes back to delete its own. To Paimon's expiry they are consumers.
+const (
+	LeasePrefix = "calve-lease-"
+	LeaseTime   = 10 * time.Minute
+)
+
+const maxConsumerSize = 1 << 16
+
+func consumerName(id string) string { return "consumer/consumer-" + id }
+
+// Consumers gives the next snapshot that each registered consumer wants to read.
+func (t *Table) Consumers(ctx context.Context) (map[string]int64, error) {
+	all, err := t.AllConsumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := map[string]int64{}
+	for i := range all {
+		next[all[i].ID] = all[i].Next
+	}
+	return next, nil
+}
+
+// AllConsumers gives the consumers, by name.
+func (t *Table) AllConsumers(ctx context.Context) ([]Consumer, error) {
+	var all []Consumer
+	for c, err := range t.listConsumers(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		next, err := t.consumer(ctx, c.ID)
+		if errors.Is(err, storage.ErrNotFound) {
+			continue // it has unregistered since the listing
+		}
+		if err != nil {
+			return nil, fmt.Errorf("consumer %q: %w", c.ID, err)
+		}
+		c.Next = next
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b Consumer) int { return cmp.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// listConsumers lists the consumers without reading them.
+func (t *Table) listConsumers(ctx context.Context) iter.Seq2[Consumer, error] {
+	return func(yield func(Consumer, error) bool) {
+		for info, err := range t.store.List(ctx, "consumer") {
+			if err != nil {
+				yield(Consumer{}, fmt.Errorf("list consumers: %w", err))
+				return
+			}
+			id, ok := strings.CutPrefix(path.Base(info.Name), "consumer-")
+			if ok && !info.Dir && !yield(Consumer{ID: id, Renewed: info.ModTime}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Consumer gives the position of a consumer: ErrNoConsumer when it is not registered.
+func (t *Table) Consumer(ctx context.Context, id string) (int64, error) {
+	if err := checkConsumer(id); err != nil {
+		return 0, err
+	}
+	next, err := t.consumer(ctx, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return 0, fmt.Errorf("%w: %q of %s", ErrNoConsumer, id, t.store.URL(""))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("consumer %q: %w", id, err)
+	}
+	return next, nil
+}
+
+// PutConsumer registers a consumer or moves or renews it. The write is durable. An expiry that runs at this moment may
+// have looked before; so who registers looks afterwards whether its snapshot is still there.
+func (t *Table) PutConsumer(ctx context.Context, id string, next int64) error {
+	if err := errors.Join(checkConsumer(id), t.mainOnly()); err != nil {
+		return err
+	}
+	if next < 1 {
+		return fmt.Errorf("consumer %q: its next snapshot must be at least 1, not %d", id, next)
+	}
+	err := t.replace(ctx, consumerName(id), fmt.Appendf(nil, "{\n  \"nextSnapshot\" : %d\n}", next))
+	if err != nil {
+		return fmt.Errorf("consumer %q: %w", id, err)
+	}
+	return nil
+}
+
+// replace writes a small object durably, in place of what is there. Unlike Put it is whole after a power cut, and it is
+// there at every moment: an expiry that reads it must not take a consumer for gone.
+func (t *Table) replace(ctx context.Context, name string, data []byte) error {
+	u, err := t.store.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	if _, err := u.Write(data); err != nil {
+		u.Abort()
+		return err
+	}
+	return u.Commit()
+}
+
+// DropConsumer unregisters a consumer; one that is not there is no error.
+func (t *Table) DropConsumer(ctx context.Context, id string) error {
+	if err := errors.Join(checkConsumer(id), t.mainOnly()); err != nil {
+		return err
+	}
+	if err := t.store.Delete(ctx, consumerName(id)); err != nil {
+		return fmt.Errorf("consumer %q: %w", id, err)
+	}
+	return nil
+}
+
+// expireConsumers drops the consumers that were not renewed for longer than age, 0 for none, and the leases that were not
+// for LeaseTime. As in Paimon the time of the last change is the store's, and now is ours.
+func (t *Table) expireConsumers(ctx context.Context, age time.Duration, now time.Time) (int, error) {
+	n := 0
+	for c, err := range t.listConsumers(ctx) {
+		if err != nil {
+			return n, err
+		}
+		idle := now.Sub(c.Renewed)
+		if (age <= 0 || idle <= age) && (!strings.HasPrefix(c.ID, LeasePrefix) || idle <= LeaseTime) {
+			continue
+		}
+		if err := t.store.Delete(ctx, consumerName(c.ID)); err != nil {
+			return n, fmt.Errorf("consumer %q: %w", c.ID, err)
+		}
+		t.env.Log.Warn("dropped a consumer that has not renewed its lease", "table", t.store.URL(""), "consumer", c.ID, "renewed", c.Renewed)
+		n++
+	}
+	return n, nil
+}
+
+// checkConsumer refuses names that cannot be a file's.
+func checkConsumer(id string) error {
+	if strings.TrimSpace(id) == "" {
+		return errors.New("consumer: a name of blanks only")
+	}
+	if err := checkFileName(id); err != nil {
+		return fmt.Errorf("consumer: %w", err)
+	}
+	return nil
+}
+
+// consumer reads one consumer file. Paimon overwrites it in place, so a read that finds half of it is repeated.
+func (t *Table) consumer(ctx context.Context, id string) (int64, error) {
+	name := consumerName(id)
+	var last error
+	for range maxFailures {
+		data, err := storage.ReadAll(ctx, t.store, name, maxConsumerSize)
+		if err != nil {
+			return 0, err
+		}
+		var c struct {
+			Next *int64 `json:"nextSnapshot"`
+		}
+		if err := json.Unmarshal(data, &c); err != nil {
+			last = &CorruptError{Name: t.store.URL(name), Offset: jsonOffset(err, data), Reason: "not a consumer in JSON", Err: err}
+		} else if c.Next == nil {
+			last = &CorruptError{Name: t.store.URL(name), Reason: "the consumer has no nextSnapshot"}
+		} else {
+			return *c.Next, nil
+		}
+		if err := t.pause(ctx, minWait); err != nil {
+			return 0, err
+		}
+	}
+	return 0, last
+}
