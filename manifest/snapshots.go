@@ -143,6 +143,11 @@ func (t *Table) Snapshot(ctx context.Context, id int64) (*Snapshot, error) {
 	return nil, err
 }
 
+// Look is Snapshot for one read: storage.ErrNotFound does not say whether the snapshot is yet to come or has expired.
+func (t *Table) Look(ctx context.Context, id int64) (*Snapshot, error) {
+	return t.readSnapshot(ctx, id)
+}
+
 // expired tells for a snapshot that was not found whether it has been there.
 func (t *Table) expired(ctx context.Context, id int64) (bool, error) {
 	t.mu.Lock()

@@ -46,6 +46,12 @@ func Open(store storage.Store, env Env) *Reader {
 	return &Reader{store: store, env: env, meta: manifest.Open(store, env.manifest())}
 }
 
+// Over makes a reader of a table whose metadata this process has open already, to write it: what it reads holds back
+// the expiries of that handle.
+func Over(meta *manifest.Table, env Env) *Reader {
+	return &Reader{store: meta.Store(), env: env, meta: meta}
+}
+
 // OpenBranch makes a reader of a branch of the table in the store's root. Nothing is read yet.
 func OpenBranch(store storage.Store, branch string, env Env) (*Reader, error) {
 	meta, err := manifest.OpenBranch(store, branch, env.manifest())

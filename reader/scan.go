@@ -60,6 +60,7 @@ func (r *Reader) Scan(ctx context.Context, q Query) iter.Seq2[arrow.RecordBatch,
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		splits, err := r.Plan(ctx, q)
 		if err == nil && len(splits) > 0 {
+			defer r.meta.Hold(splits[0].snap.ID)()
 			var cols []int
 			if cols, err = splits[0].view.projection(q.Columns); err == nil {
 				if q.Parallel > 1 {

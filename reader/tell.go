@@ -6,16 +6,20 @@ import (
 	"time"
 
 	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/predicate"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
 )
 
 // teller tells rows as changes.
 type teller struct {
-	r     *Reader
-	v     *view
-	w     *where // nil: all rows are wanted
-	cols  []int  // asked for
+	r    *Reader
+	v    *view
+	w    *where // nil: all rows are wanted
+	cols []int  // asked for
+	// Without w: keep, when not nil, chooses files, and rows for which only, when not nil, cannot be true need not be told.
+	keep  func(*manifest.Entry) (bool, error)
+	only  *predicate.Predicate
 	yield func(Changes, error) bool
 }
 
@@ -30,6 +34,14 @@ func (t teller) files(ctx context.Context, entries []manifest.Entry, base Change
 		e := &entries[i]
 		if t.w != nil {
 			if may, err := t.w.mayTell(ctx, t.r, e); err != nil || !may {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if t.keep != nil {
+			if may, err := t.keep(e); err != nil || !may {
 				if err != nil {
 					return err
 				}
@@ -53,10 +65,14 @@ func (t teller) files(ctx context.Context, entries []manifest.Entry, base Change
 	return nil
 }
 
-// file tells all rows of a file.
+// file tells the rows of a file.
 func (t teller) file(ctx context.Context, part lsm.Part, f *manifest.DataFile, base Changes) error {
-	rd, err := t.r.openFile(ctx, t.v, part.Dir, f, t.cols)
-	if err != nil {
+	spec := fileSpec{ReadSpec: datafile.ReadSpec{Cols: t.cols}, only: t.only}
+	if t.only != nil {
+		spec.Prune = pruneBy(t.v, t.only)
+	}
+	rd, err := t.r.openRows(ctx, t.v, part.Dir, f, spec, nil)
+	if err != nil || rd == nil {
 		return err
 	}
 	sc := t.v.arrowSchema(t.cols)

@@ -54,6 +54,11 @@ func (v *view) where(text string) (*where, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrQuery, err)
 	}
+	return v.bound(p), nil
+}
+
+// bound is where with a condition that was parsed already.
+func (v *view) bound(p *predicate.Predicate) *where {
 	w := &where{view: v, all: p, keys: p, partCols: v.schema.PartitionColumns(), known: map[string]*partition{}, files: map[int64]*fileView{}}
 	in := map[int]bool{}
 	for _, c := range w.partCols {
@@ -67,7 +72,7 @@ func (v *view) where(text string) (*where, error) {
 		w.keys = p.Only(func(c int) bool { return in[c] })
 	}
 	w.buckets = newBucketTest(v, p)
-	return w, nil
+	return w
 }
 
 // filter chooses manifests and files; sees says which files the scan sees at all. fail is set when a file cannot be

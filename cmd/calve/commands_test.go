@@ -129,6 +129,15 @@ func TestTail(t *testing.T) {
 	if got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--columns", "id", "--format", "debezium"); !strings.HasPrefix(got, `{"before":{"id":2},"after":null,"source":{"connector":"calve","db":"shop","table":"orders","snapshot_id":2,"ts_ms":`) {
 		t.Errorf("tail as Debezium: %s", got)
 	}
+	if got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--where", "price > 1", "--columns", "id"); got != `{"snapshot":2,"kind":"-D","row":{"id":2}}`+"\n"+`{"snapshot":2,"kind":"+U","row":{"id":3}}`+"\n" {
+		t.Errorf("tail with a condition: %s", got)
+	}
+	if got := c.ok("", "tail", "shop.orders", "--from", "at:2.1", "--columns", "id", "--positions"); got != `{"snapshot":2,"kind":"+U","row":{"id":3},"at":"2.2"}`+"\n"+`{"snapshot":2,"event":"end","at":"3.0"}`+"\n" {
+		t.Errorf("tail from a position: %s", got)
+	}
+	if got := c.ok("", "tail", "shop.orders", "--until", "snapshot:1", "--columns", "id", "--share", "0/1", "--on-gap", "rescan"); strings.Count(got, "\n") != 3 {
+		t.Errorf("tail until snapshot 1: %s", got)
+	}
 	c.fails("", []string{"tail", "shop.orders", "--format", "xml"}, "--format: format \"xml\": there are json, debezium, csv, arrow")
 	b := c.background("tail", "shop.orders", "--follow", "--poll", "5ms", "--from", "snapshot:2")
 	wait := func(want string) {
@@ -300,6 +309,36 @@ func TestVerifyFindsDamage(t *testing.T) {
 }
 
 // TestErrorsSayWhatToDo goes through mistakes that people make.
+// TestConsumers: a tail with a consumer goes on where it ended; consumers are listed, moved and dropped.
+func TestConsumers(t *testing.T) {
+	c := withOrders(t)
+	if got := c.ok("", "tail", "shop.orders", "--consumer", "audit", "--until", "snapshot:1", "--columns", "id"); strings.Count(got, "\n") != 3 {
+		t.Error(got)
+	}
+	if got := c.ok("", "consumer", "ls", "shop.orders"); !strings.HasPrefix(got, "audit  next snapshot 2  renewed ") {
+		t.Error(got)
+	}
+	for _, want := range []int{2, 0} {
+		if got := c.ok("", "tail", "shop.orders", "--consumer", "audit", "--columns", "id"); strings.Count(got, "\n") != want {
+			t.Error(got)
+		}
+	}
+	if got := c.ok("", "tail", "shop.orders", "--consumer", "audit", "--from", "earliest", "--columns", "id"); strings.Count(got, "\n") != 5 {
+		t.Error(got)
+	}
+	c.ok("", "scan", "shop.orders", "--lease")
+	c.ok("", "consumer", "reset", "shop.orders", "audit", "1")
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(c.ok("", "consumer", "ls", "shop.orders", "--json")), &list); err != nil || len(list) != 1 || list[0]["nextSnapshot"] != 1.0 {
+		t.Error(list, err)
+	}
+	if got := c.object("consumer", "drop", "shop.orders", "audit", "--json"); got["dropped"] != true {
+		t.Error(got)
+	}
+	c.fails("", []string{"consumer", "drop", "shop.orders", "audit"}, `no such consumer: "audit"`)
+	c.fails("", []string{"consumer", "reset", "shop.orders", "audit", "0"}, `snapshot "0": use its number`)
+}
+
 func TestErrorsSayWhatToDo(t *testing.T) {
 	c := withOrders(t)
 	for _, tc := range []struct {
@@ -324,8 +363,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"scan shop.orders --where foo=1", `condition "foo=1", character 1: no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --columns foo", `no column "foo"; the table has id, item, price`},
 		{"scan shop.orders --log-level loud", "use debug, info, warn or error"},
-		{"tail shop.orders --from yesterday", `--from: invalid query: start "yesterday": use earliest, latest, time:`},
+		{"tail shop.orders --from yesterday", `--from: invalid query: start "yesterday": use earliest, latest, full, time:`},
 		{"tail shop.orders --from snapshot:0", "with N ≥ 1"},
+		{"tail shop.orders --until never", `--until: invalid query: end "never": use latest, time:`},
+		{"tail shop.orders --share 2/2", `--share: invalid query: share "2/2": use I/N`},
+		{"tail shop.orders --on-gap wait", `--on-gap: invalid query: on gap "wait": use fail or rescan`},
+		{"tail shop.orders --from tag:none", `no such tag: "none"`},
+		{"tail shop.orders --where cost>1", `no column`},
+		{"tail shop.orders --positions --format csv", "--positions: csv has no place for them"},
+		{"consumer reset shop.orders audit", "takes a table, the name of a consumer and a snapshot"},
 		{"create shop.orders --columns i_INT", "--columns: "},
 		{"create shop.orders", `required flag(s) "columns" not set`},
 		{"put shop.orders --file /does/not/exist", "/does/not/exist"},

@@ -2,21 +2,20 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/calve-io/calve/internal/changes"
 	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
 )
 
 func (a *app) scanCmd() *cobra.Command {
 	var limit int64
-	var count bool
+	var count, lease bool
 	var t travel
 	q := &t.q
 	c := &cobra.Command{
@@ -27,6 +26,8 @@ binaries are base64, so that what scan prints, put reads.
 
 The snapshot is the latest, or one by number (--snapshot), by tag (--tag), the latest at a time (--at) or the first that
 reached a watermark (--watermark). A table name such as shop.orders$branch_test reads a branch.
+
+With --lease expiry leaves the snapshot, and all after it, while it is read.
 
 With --between START,END the changes after START up to END are printed as calve tail prints them. START and END are two
 snapshots, two tags or, with --times, two times. --mode says how: delta (what appends wrote), changelog (the table's
@@ -50,7 +51,7 @@ written 'NaN', is greater than all numbers and equal to itself.`,
   calve scan shop.orders -w file:///data/lake --where "at < TIMESTAMP '2026-01-01 00:00:00'" --count
   calve scan shop.orders -w file:///data/lake --count`,
 		Args: oneTable,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (failed error) {
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -60,6 +61,13 @@ written 'NaN', is greater than all numbers and equal to itself.`,
 			}
 			if t.between != "" {
 				return a.scanChanges(cmd, r, t.changes, limit)
+			}
+			if lease {
+				release, err := a.leaseScan(cmd.Context(), args[0], r, q)
+				if err != nil {
+					return err
+				}
+				defer func() { failed = errors.Join(failed, release(cmd.Context())) }()
 			}
 			if count {
 				return a.countRows(cmd, r, *q)
@@ -91,7 +99,27 @@ written 'NaN', is greater than all numbers and equal to itself.`,
 	c.Flags().StringSliceVar(&q.Columns, "columns", nil, "columns to print (default: all)")
 	c.Flags().StringVar(&q.Where, "where", "", "only rows for which this condition is true, e.g. \"id > 5 AND name IS NOT NULL\"")
 	c.Flags().BoolVar(&count, "count", false, "print only the number of rows")
+	c.Flags().BoolVar(&lease, "lease", false, "keep the snapshot from expiry while it is read, by a consumer that is deleted in the end (needs the right to write)")
 	return c
+}
+
+// leaseScan settles which snapshot is read and keeps it until release is called.
+func (a *app) leaseScan(ctx context.Context, name string, r *reader.Reader, q *reader.Query) (release func(context.Context) error, err error) {
+	s, err := r.Snapshot(ctx, *q)
+	if errors.Is(err, manifest.ErrNoSnapshot) || err == nil && q.Tag != "" { // a tag is a lease itself
+		return func(context.Context) error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.writable(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if release, err = w.Lease(ctx, s.ID); err != nil {
+		return nil, err
+	}
+	return release, nil
 }
 
 // countRows prints the number of rows; for a table with a primary key only the key columns are read,
@@ -117,76 +145,4 @@ func (a *app) countRows(cmd *cobra.Command, r *reader.Reader, q reader.Query) er
 	}
 	_, err = fmt.Fprintln(a.out, n)
 	return err
-}
-
-func (a *app) tailCmd() *cobra.Command {
-	var from string
-	var follow bool
-	var poll time.Duration
-	var columns []string
-	var format string
-	c := &cobra.Command{
-		Use:   "tail TABLE",
-		Short: "Print the changes of a table as they are committed",
-		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
-update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
-
---format debezium prints Debezium envelopes (before, after, source, op), csv a line of names and then snapshot, kind and
-columns (nothing between commas is null, "" an empty text), and arrow an Arrow IPC stream with the columns _snapshot and
-_kind in front. When the columns of the table change, csv has another line of names, and arrow another stream.
-
---from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
-latest only what comes after now, time:T what was committed at or after a time, and snapshot:N the changes of snapshot N
-and later ones: to resume, use the last snapshot that was dealt with, plus one. The default is earliest, and with --follow latest.`,
-		Example: `  calve tail shop.orders -w file:///data/lake
-  calve tail shop.orders -w file:///data/lake --follow
-  calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount
-  calve tail shop.orders -w file:///data/lake --format arrow | python -c 'import sys, pyarrow as pa
-  for batch in pa.ipc.open_stream(sys.stdin.buffer): print(batch.to_pydict())'`,
-		Args: oneTable,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if from == "" {
-				if from = "earliest"; follow {
-					from = "latest"
-				}
-			}
-			start, err := reader.ParseStart(from)
-			if err != nil {
-				return fmt.Errorf("--from: %w", err)
-			}
-			r, err := a.reader(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			w := bufio.NewWriterSize(a.out, 1<<16)
-			database, table, _ := strings.Cut(args[0], ".")
-			if table == "" {
-				database, table = "default", database
-			}
-			enc, err := changes.New(format, w, changes.Source{Database: database, Table: table})
-			if err != nil {
-				return fmt.Errorf("--format: %w", err)
-			}
-			for c, err := range r.Tail(cmd.Context(), reader.TailSpec{From: start, Follow: follow, Poll: poll, Columns: columns}) {
-				if err != nil {
-					return errors.Join(err, w.Flush())
-				}
-				if err := enc.Write(c); err != nil {
-					return err
-				}
-				if c.Complete {
-					if err := w.Flush(); err != nil {
-						return err
-					}
-				}
-			}
-			return errors.Join(enc.Close(), w.Flush())
-		},
-	}
-	c.Flags().StringVar(&format, "format", changes.JSON, "how to print: "+strings.Join(changes.Formats, ", "))
-	c.Flags().StringVar(&from, "from", "", "where to begin: earliest, latest, time:T or snapshot:N")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new snapshots until interrupted")
-	c.Flags().DurationVar(&poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot")
-	c.Flags().StringSliceVar(&columns, "columns", nil, "columns to print (default: all)")
-	return c
 }

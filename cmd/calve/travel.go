@@ -66,7 +66,7 @@ func (t *travel) resolve(cmd *cobra.Command, count bool) (err error) {
 // scanChanges prints changes as tail does.
 func (a *app) scanChanges(cmd *cobra.Command, r *reader.Reader, b reader.Between, limit int64) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
-	enc, err := changes.New(changes.JSON, w, changes.Source{})
+	enc, err := changes.New(changes.JSON, w, changes.Options{})
 	if err != nil {
 		return err
 	}

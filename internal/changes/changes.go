@@ -14,16 +14,25 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// Formats of the output.
+// Formats of the output. Each tells events of the stream too: see events.go.
 const (
 	JSON     = "json"     // {"snapshot":N,"kind":"+I","row":{…}}
+	SSE      = "sse"      // the same as server-sent events
 	Debezium = "debezium" // {"before":…,"after":…,"source":{…},"op":"c","ts_ms":…}
 	CSV      = "csv"      // snapshot,kind,columns…
 	Arrow    = "arrow"    // an Arrow IPC stream with the columns _snapshot and _kind in front
 )
 
-// Formats are all of them.
+// Formats are those that people choose from.
 var Formats = []string{JSON, Debezium, CSV, Arrow}
+
+// Options say what an encoder is to write.
+type Options struct {
+	Source // of Debezium envelopes
+	// Positions has each JSON line, each server-sent event (as its id) and each Arrow row (column _at) tell the position
+	// behind it, as reader.ParsePosition reads it, and JSON the end of each snapshot.
+	Positions bool
+}
 
 // Source is what a Debezium envelope tells of the table.
 type Source struct{ Database, Table string }
@@ -37,16 +46,16 @@ type Encoder interface {
 }
 
 // New makes an encoder.
-func New(format string, w io.Writer, from Source) (Encoder, error) {
+func New(format string, w io.Writer, o Options) (Encoder, error) {
 	switch format {
-	case JSON:
-		return &lines{w: w}, nil
+	case JSON, SSE:
+		return &lines{w: w, positions: o.Positions, sse: format == SSE}, nil
 	case Debezium:
-		return newEnvelopes(w, from), nil
+		return newEnvelopes(w, o.Source), nil
 	case CSV:
 		return &table{w: w}, nil
 	case Arrow:
-		return &stream{w: w}, nil
+		return &stream{w: w, positions: o.Positions}, nil
 	}
 	return nil, fmt.Errorf("format %q: there are %s", format, strings.Join(Formats, ", "))
 }
@@ -58,6 +67,8 @@ func ContentType(format string) string {
 		return "text/csv; charset=utf-8"
 	case Arrow:
 		return "application/vnd.apache.arrow.stream"
+	case SSE:
+		return "text/event-stream"
 	}
 	return "application/x-ndjson"
 }
@@ -69,26 +80,65 @@ func kindAt(c *reader.Changes, i int) schema.RowKind {
 	return c.RowKinds[i]
 }
 
-// lines writes a JSON object a line.
+// lines writes a JSON object a line, or as the data of a server-sent event.
 type lines struct {
-	w   io.Writer
-	buf []byte
+	w         io.Writer
+	positions bool
+	sse       bool
+	buf       []byte
 }
 
 // Write implements Encoder.
 func (l *lines) Write(c reader.Changes) error {
+	l.buf = l.buf[:0]
 	if c.Rec == nil {
-		return nil
+		name := eventName(&c)
+		if name == "" || name == endEvent && !l.positions {
+			return nil
+		}
+		l.begin(name, c.After(0))
+		l.buf = appendEvent(l.buf, name, &c)
+		l.end(c.After(0))
+		_, err := l.w.Write(l.buf)
+		return err
 	}
 	enc := rowjson.NewEncoder(c.Rec.Schema())
 	head := fmt.Appendf(nil, `{"snapshot":%d,"kind":"`, c.Snapshot)
-	l.buf = l.buf[:0]
 	for i := range int(c.Rec.NumRows()) {
+		at := c.After(int64(i) + 1)
+		l.begin("", at)
 		l.buf = append(append(append(l.buf, head...), kindAt(&c, i).String()...), `","row":`...)
-		l.buf = append(enc.Append(l.buf, c.Rec, i), '}', '\n')
+		l.buf = append(enc.Append(l.buf, c.Rec, i), '}')
+		l.end(at)
 	}
 	_, err := l.w.Write(l.buf)
 	return err
+}
+
+func (l *lines) begin(event string, at reader.Position) {
+	if !l.sse {
+		return
+	}
+	if event != "" {
+		l.buf = append(append(append(l.buf, "event: "...), event...), '\n')
+	}
+	if l.positions {
+		l.buf = append(at.Append(append(l.buf, "id: "...)), '\n')
+	}
+	l.buf = append(l.buf, "data: "...)
+}
+
+// end closes the line of an object; without server-sent events the position goes into the object.
+func (l *lines) end(at reader.Position) {
+	if l.sse {
+		l.buf = append(l.buf, "\n\n"...)
+		return
+	}
+	if l.positions {
+		l.buf = append(l.buf[:len(l.buf)-1], `,"at":"`...)
+		l.buf = append(at.Append(l.buf), `"}`...)
+	}
+	l.buf = append(l.buf, '\n')
 }
 
 // Close implements Encoder.
@@ -99,6 +149,7 @@ func (l *lines) Close() error { return nil }
 // belongs to the -U before it.
 type envelopes struct {
 	w      io.Writer
+	from   Source
 	source []byte // `,"source":{…` up to the snapshot
 	buf    []byte
 	before []byte // the row of a -U whose +U is still to come; nil: none
@@ -112,7 +163,7 @@ type envelopes struct {
 func newEnvelopes(w io.Writer, from Source) *envelopes {
 	s := append([]byte(nil), `,"source":{"connector":"calve","db":`...)
 	s = append(rowjson.AppendString(s, from.Database), `,"table":`...)
-	return &envelopes{w: w, source: append(rowjson.AppendString(s, from.Table), `,"snapshot_id":`...)}
+	return &envelopes{w: w, from: from, source: append(rowjson.AppendString(s, from.Table), `,"snapshot_id":`...)}
 }
 
 // Write implements Encoder.
@@ -122,6 +173,7 @@ func (e *envelopes) Write(c reader.Changes) error {
 		e.rows(&c)
 	} else {
 		e.settle()
+		e.happened(&c)
 	}
 	_, err := e.w.Write(e.buf)
 	return err
@@ -217,10 +269,10 @@ type table struct {
 
 // Write implements Encoder.
 func (t *table) Write(c reader.Changes) error {
-	if c.Rec == nil {
-		return nil
-	}
 	t.buf = t.buf[:0]
+	if c.Rec == nil {
+		return t.happened(&c)
+	}
 	names := []string{"snapshot", "kind"}
 	for _, f := range c.Rec.Schema().Fields() {
 		names = append(names, f.Name)

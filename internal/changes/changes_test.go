@@ -38,7 +38,7 @@ func item(snapshot int64, state bool, kinds []schema.RowKind, names ...string) r
 func encode(t *testing.T, format string, items ...reader.Changes) string {
 	t.Helper()
 	var out bytes.Buffer
-	e, err := New(format, &out, Source{"shop", "or\"ders"})
+	e, err := New(format, &out, Options{Source: Source{"shop", "or\"ders"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,140 @@ func TestArrow(t *testing.T) {
 	}
 }
 
+// events are items that are no rows, with rows around them.
+func events() []reader.Changes {
+	at := time.UnixMilli(1_800_000_000_000)
+	sc := &schema.Schema{ID: 2, Fields: []schema.Field{{ID: 1, Name: "id", Type: schema.Type{Root: schema.BigInt, NotNull: true}}, {ID: 4, Name: "na,me", Type: schema.Type{Root: schema.VarChar, Length: schema.MaxLength}}}, PrimaryKeys: []string{"id"}}
+	return []reader.Changes{item(3, false, nil, "a"), {Snapshot: 3, Complete: true, First: 1},
+		{Snapshot: 9, State: true, Time: at, Event: &reader.Event{Gap: &reader.GapError{From: 4, To: 7, Earliest: 8, Latest: 9, Until: at}}},
+		item(9, true, nil, "b"), {Snapshot: 9, State: true, Complete: true, First: 1},
+		{Snapshot: 10, Time: at, Schema: sc, Event: &reader.Event{Schema: &schema.Schema{ID: 1}}}, item(10, false, nil, "c")}
+}
+
+// TestEvents: what is no row is told in each format.
+func TestEvents(t *testing.T) {
+	gap := `"event":"gap","from":4,"to":7,"earliest":8,"latest":9,"until":"2027-01-15T08:00:00.000Z"`
+	sch := `"event":"schema","schema":{"id":2,"fields":[{"id":1,"name":"id","type":"BIGINT NOT NULL"},{"id":4,"name":"na,me","type":"STRING"}],"primaryKeys":["id"]}`
+	want := map[string]string{
+		JSON: `{"snapshot":3,"kind":"+I","row":{"id":0,"na,me":"a"}}
+{"snapshot":9,` + gap + `}
+{"snapshot":9,"kind":"+I","row":{"id":0,"na,me":"b"}}
+{"snapshot":10,` + sch + `}
+{"snapshot":10,"kind":"+I","row":{"id":0,"na,me":"c"}}
+`,
+		CSV: `snapshot,kind,id,"na,me"
+3,+I,0,a
+9,gap,,
+9,+I,0,b
+snapshot,kind,id,"na,me"
+10,+I,0,c
+`,
+	}
+	for format, w := range want {
+		if got := encode(t, format, events()...); got != w {
+			t.Errorf("%s:\n%swant\n%s", format, got, w)
+		}
+	}
+	var ops []string
+	for line := range strings.Lines(encode(t, Debezium, events()...)) {
+		var e struct {
+			Op      string
+			Changes []struct {
+				ID    string
+				Table struct {
+					Keys    []string `json:"primaryKeyColumnNames"`
+					Columns []struct {
+						Name, TypeName string
+						Optional       bool
+						Position       int
+					}
+				}
+			} `json:"tableChanges"`
+			Source struct{ Table string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Source.Table != `or"ders` {
+			t.Fatalf("%s: %v", line, err)
+		}
+		ops = append(ops, fmt.Sprint(e.Op, e.Changes))
+	}
+	if want := []string{"c[]", "t[]", "r[]", `[{"shop"."or\"ders" {[id] [{id BIGINT false 1} {na,me STRING true 2}]}}]`, "c[]"}; !slices.Equal(ops, want) {
+		t.Errorf("events %q, want %q", ops, want)
+	}
+	text := strings.NewReader(encode(t, Arrow, events()...))
+	for i, want := range []string{"", "gap", "schema"} {
+		r, err := ipc.NewReader(text)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		md := r.Schema().Metadata()
+		if got, _ := md.GetValue(EventKey); got != want {
+			t.Errorf("stream %d tells %q, want %q", i, got, want)
+		}
+		if detail, _ := md.GetValue(DetailKey); want != "" && !json.Valid([]byte(detail)) {
+			t.Errorf("stream %d tells %q", i, detail)
+		}
+		for r.Next() {
+		}
+		if r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+	}
+}
+
+// TestPositions: each row says where a reader that has dealt with it resumes.
+func TestPositions(t *testing.T) {
+	var out bytes.Buffer
+	for _, format := range []string{JSON, SSE} {
+		e, err := New(format, &out, Options{Positions: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range events()[2:5] {
+			if err := e.Write(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := `{"snapshot":9,"event":"gap","from":4,"to":7,"earliest":8,"latest":9,"until":"2027-01-15T08:00:00.000Z","at":"9.0.state"}
+{"snapshot":9,"kind":"+I","row":{"id":0,"na,me":"b"},"at":"9.1.state"}
+{"snapshot":9,"event":"end","at":"10.0"}
+event: gap
+id: 9.0.state
+data: {"snapshot":9,"event":"gap","from":4,"to":7,"earliest":8,"latest":9,"until":"2027-01-15T08:00:00.000Z"}
+
+id: 9.1.state
+data: {"snapshot":9,"kind":"+I","row":{"id":0,"na,me":"b"}}
+
+event: end
+id: 10.0
+data: {"snapshot":9,"event":"end"}
+
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+	out.Reset()
+	e, err := New(Arrow, &out, Options{Positions: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Write(item(9, true, nil, "b", "c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ipc.NewReader(&out)
+	if err != nil || !r.Next() {
+		t.Fatal(err)
+	}
+	if got := r.RecordBatch().Column(2).String(); got != `["9.1.state" "9.2.state"]` {
+		t.Error(got)
+	}
+}
+
 func TestUnknownFormat(t *testing.T) {
-	if _, err := New("xml", nil, Source{}); err == nil || !strings.Contains(err.Error(), "json, debezium, csv, arrow") {
+	if _, err := New("xml", nil, Options{}); err == nil || !strings.Contains(err.Error(), "json, debezium, csv, arrow") {
 		t.Error(err)
 	}
 }

@@ -15,41 +15,73 @@ import (
 const (
 	SnapshotColumn = "_snapshot"
 	KindColumn     = "_kind" // +I, -U, +U or -D
+	PositionColumn = "_at"   // with Options.Positions: where a reader that has dealt with the row resumes
+)
+
+// Keys of the metadata of an Arrow stream's schema, in a stream that begins because something happened: EventKey is "gap"
+// or "schema", DetailKey the event as JSON.
+const (
+	EventKey  = "calve.event"
+	DetailKey = "calve.event.detail"
 )
 
 // stream writes an Arrow IPC stream. When the columns of the table change the stream ends and another one follows it, as
-// its format has one schema for all batches.
+// its format has one schema for all batches; so it does when something else happens that is no row, which the metadata of
+// the new one's schema tell.
 type stream struct {
-	w   io.Writer
-	out *ipc.Writer
-	of  *arrow.Schema // of the table
-	sch *arrow.Schema
+	w         io.Writer
+	positions bool
+	told      *arrow.Metadata // of an event that the next stream tells
+	out       *ipc.Writer
+	of        *arrow.Schema // of the table
+	sch       *arrow.Schema
 }
 
 // Write implements Encoder.
 func (s *stream) Write(c reader.Changes) error {
 	if c.Rec == nil {
-		return nil
+		name := eventName(&c)
+		if name == "" || name == endEvent {
+			return nil
+		}
+		md := arrow.NewMetadata([]string{EventKey, DetailKey}, []string{name, string(appendEvent(nil, name, &c))})
+		s.told = &md
+		return s.Close()
 	}
 	if s.out == nil || !s.of.Equal(c.Rec.Schema()) {
 		if err := s.Close(); err != nil {
 			return err
 		}
-		s.of = c.Rec.Schema()
-		s.sch = arrow.NewSchema(append([]arrow.Field{
-			{Name: SnapshotColumn, Type: arrow.PrimitiveTypes.Int64}, {Name: KindColumn, Type: arrow.BinaryTypes.String},
-		}, s.of.Fields()...), nil)
-		s.out = ipc.NewWriter(s.w, ipc.WithSchema(s.sch))
+		s.open(c.Rec.Schema())
 	}
 	n := int(c.Rec.NumRows())
-	snaps, kinds := array.NewInt64Builder(memory.DefaultAllocator), array.NewStringBuilder(memory.DefaultAllocator)
+	snaps, kinds, at := array.NewInt64Builder(memory.DefaultAllocator), array.NewStringBuilder(memory.DefaultAllocator), array.NewStringBuilder(memory.DefaultAllocator)
 	snaps.Reserve(n)
+	var text []byte
 	for i := range n {
 		snaps.UnsafeAppend(c.Snapshot)
 		kinds.Append(kindAt(&c, i).String())
+		if s.positions {
+			text = c.After(int64(i) + 1).Append(text[:0])
+			at.BinaryBuilder.Append(text)
+		}
 	}
-	cols := append([]arrow.Array{snaps.NewArray(), kinds.NewArray()}, c.Rec.Columns()...)
-	return s.out.Write(array.NewRecordBatch(s.sch, cols, int64(n)))
+	cols := []arrow.Array{snaps.NewArray(), kinds.NewArray()}
+	if s.positions {
+		cols = append(cols, at.NewArray())
+	}
+	return s.out.Write(array.NewRecordBatch(s.sch, append(cols, c.Rec.Columns()...), int64(n)))
+}
+
+// open begins a stream for rows of the table's columns.
+func (s *stream) open(of *arrow.Schema) {
+	s.of = of
+	fields := []arrow.Field{{Name: SnapshotColumn, Type: arrow.PrimitiveTypes.Int64}, {Name: KindColumn, Type: arrow.BinaryTypes.String}}
+	if s.positions {
+		fields = append(fields, arrow.Field{Name: PositionColumn, Type: arrow.BinaryTypes.String})
+	}
+	s.sch = arrow.NewSchema(append(fields, of.Fields()...), s.told)
+	s.out, s.told = ipc.NewWriter(s.w, ipc.WithSchema(s.sch)), nil
 }
 
 // Close implements Encoder.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calve-io/calve/internal/changes"
+	"github.com/calve-io/calve/reader"
+)
+
+// tailFlags are the flags of tail.
+type tailFlags struct {
+	from, until, share, onGap, format string
+	positions                         bool
+	spec                              reader.TailSpec
+}
+
+func (a *app) tailCmd() *cobra.Command {
+	var t tailFlags
+	c := &cobra.Command{
+		Use:   "tail TABLE",
+		Short: "Print the changes of a table as they are committed",
+		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
+update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
+
+--format debezium prints Debezium envelopes (before, after, source, op), csv a line of names and then snapshot, kind and
+columns (nothing between commas is null, "" an empty text), and arrow an Arrow IPC stream with the columns _snapshot and
+_kind in front. When the columns of the table change, csv has another line of names, and arrow another stream; json and
+debezium tell the new schema, and the stream goes on.
+
+--from earliest tells everything from the first snapshot that is left (its rows first, when older ones have expired),
+latest only what comes after now, full the rows of the newest snapshot and then what comes after it, tag:NAME the rows of
+a tag's snapshot and then what came after it, time:T what was committed at or after a time, and snapshot:N the changes of
+snapshot N and later ones: to resume, use the last snapshot that was dealt with, plus one. With --positions each line has
+a position "at", and --from at:POSITION resumes behind it, also in the middle of a snapshot. The default is earliest, and
+with --follow latest.
+
+--until snapshot:N ends with a snapshot, time:T before the first one made after a time, latest with the newest there is now.
+
+--consumer NAME keeps the position in the table, as Paimon's consumers do: what the reader has yet to read does not expire,
+and the next tail with that name goes on where this one ended, unless it has --from. Expiry drops consumers that have
+ended for longer than the table's option consumer.expiration-time.
+
+--on-gap says what happens when snapshots expired before they were told: fail ends with an error that names them, rescan
+tells a gap, which voids what was told before, and then the rows of the newest snapshot.
+
+--where tells the changes of those rows for which a condition is true (its language: calve scan --help): a row that comes
+to fulfil it is an insert, one that ceases to a delete. In tables without changelog, or with that of the input, any row
+that does not fulfil it is a -D of its key, as an older one may have, unless the key itself rules the condition out.
+
+--share I/N tells only the buckets whose number leaves I when divided by N, so that N readers share the work; with
+--consumer each has its own position.`,
+		Example: `  calve tail shop.orders -w file:///data/lake
+  calve tail shop.orders -w file:///data/lake --follow
+  calve tail shop.orders -w file:///data/lake --follow --consumer audit --on-gap rescan
+  calve tail shop.orders -w file:///data/lake --from full --where "amount > 100" --follow
+  calve tail shop.orders -w file:///data/lake --from tag:monday --until time:2026-05-14T12:00:00Z
+  calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount
+  calve tail shop.orders -w file:///data/lake --format arrow | python -c 'import sys, pyarrow as pa
+  for batch in pa.ipc.open_stream(sys.stdin.buffer): print(batch.to_pydict())'`,
+		Args: oneTable,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.resolve(cmd); err != nil {
+				return err
+			}
+			return a.tail(cmd.Context(), args[0], &t)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&t.format, "format", changes.JSON, "how to print: "+strings.Join(changes.Formats, ", "))
+	f.BoolVar(&t.positions, "positions", false, "with json and arrow: tell with each row where a reader that has dealt with it resumes")
+	f.StringVar(&t.from, "from", "", "where to begin: earliest, latest, full, tag:NAME, time:T, snapshot:N or at:POSITION")
+	f.StringVar(&t.until, "until", "", "where to end: latest, time:T or snapshot:N (default: at the newest snapshot, with --follow never)")
+	f.BoolVarP(&t.spec.Follow, "follow", "f", false, "wait for new snapshots until interrupted")
+	f.DurationVar(&t.spec.Poll, "poll", 200*time.Millisecond, "pause between two looks for a new snapshot; it grows while nothing comes, up to 5s")
+	f.StringSliceVar(&t.spec.Columns, "columns", nil, "columns to print (default: all)")
+	f.StringVar(&t.spec.Where, "where", "", "only changes of rows for which this condition is true")
+	f.StringVar(&t.spec.Consumer, "consumer", "", "name of a consumer that keeps the position and holds expiry back (needs the right to write)")
+	f.StringVar(&t.onGap, "on-gap", "fail", "when snapshots have expired before they were told: fail or rescan")
+	f.StringVar(&t.share, "share", "", "part of the buckets: I/N, with I from 0 to N-1")
+	return c
+}
+
+// resolve checks the flags.
+func (t *tailFlags) resolve(cmd *cobra.Command) (err error) {
+	from := t.from
+	if from == "" {
+		if from = "earliest"; t.spec.Follow {
+			from = "latest"
+		}
+	}
+	if t.spec.From, err = reader.ParseStart(from); err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	if t.spec.Until, err = reader.ParseUntil(t.until); err != nil {
+		return fmt.Errorf("--until: %w", err)
+	}
+	if t.spec.Share, err = reader.ParseShare(t.share); err != nil {
+		return fmt.Errorf("--share: %w", err)
+	}
+	if t.spec.OnGap, err = reader.ParseOnGap(t.onGap); err != nil {
+		return fmt.Errorf("--on-gap: %w", err)
+	}
+	if t.positions && t.format != changes.JSON && t.format != changes.Arrow {
+		return fmt.Errorf("--positions: %s has no place for them; use json or arrow", t.format)
+	}
+	t.spec.IgnoreProgress = cmd.Flags().Changed("from")
+	return nil
+}
+
+// tail writes the stream.
+func (a *app) tail(ctx context.Context, name string, t *tailFlags) error {
+	open := a.reader
+	if t.spec.Consumer != "" {
+		open = a.writable
+	}
+	r, err := open(ctx, name)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(a.out, 1<<16)
+	enc, err := changes.New(t.format, w, changes.Options{Source: sourceOf(name), Positions: t.positions})
+	if err != nil {
+		return fmt.Errorf("--format: %w", err)
+	}
+	for c, err := range r.Tail(ctx, t.spec) {
+		if err != nil {
+			return errors.Join(err, w.Flush())
+		}
+		if err := enc.Write(c); err != nil {
+			return err
+		}
+		if c.Complete {
+			if err := w.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(enc.Close(), w.Flush())
+}
+
+// sourceOf splits the name of a table.
+func sourceOf(name string) changes.Source {
+	database, table, ok := strings.Cut(name, ".")
+	if !ok {
+		database, table = "default", name
+	}
+	return changes.Source{Database: database, Table: table}
+}
