@@ -132,7 +132,7 @@ func checkTailWhere(t *testing.T, store storage.Store, s *schema.Schema, where s
 // table tells of its changes.
 func TestTailWhere(t *testing.T) {
 	told, all, refused := 0, 0, 0
-	for seed := range uint64(8) {
+	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		x := makeRandom(t, r)
 		for range 4 {
