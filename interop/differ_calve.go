@@ -105,7 +105,11 @@ func (c *calveSide) step(ctx context.Context, s *HistoryStep) (err error) {
 	}()
 	switch s.Do {
 	case doWrite:
-		return c.write(ctx, s.Changes, s.Watermark)
+		err := c.write(ctx, s.Changes, s.Watermark)
+		if err == nil && c.history.option("changelog-producer", "none") == "lookup" {
+			err = c.open.Compact(ctx, false) // which tells the changes; Java's commits wait for it
+		}
+		return err
 	case doCompact, doCompactFull:
 		return c.open.Compact(ctx, s.Do == doCompactFull)
 	}

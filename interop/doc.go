@@ -35,6 +35,8 @@
 // The scenarios merge-ENGINE (scenario_merge.go) do the same for tables whose rows are merged in another way than by the
 // last change: random options of each merge engine, random rows of all kinds that it takes. They have no model; both
 // readers must agree after each step, and a full compaction of either side must leave the rows as they were.
+// The scenarios changelog-ENGINE (scenario_changelog.go) write such histories twice, by calve and by Java, to tables that
+// tell their changes: both streams, read by both, are the same, and calve's folds to its table.
 //
 // # Flink beside calve
 //

@@ -94,7 +94,7 @@ func readAvro(ctx context.Context, l *Lab, java *paimonJava, key []string, optio
 		if err := theirs.step(ctx, s, 0); err != nil {
 			return fmt.Errorf("step %d: %w", n+1, err)
 		}
-		if _, d := readBoth(ctx, ours, theirs); d != nil {
+		if _, _, d := readBoth(ctx, ours, theirs, 1); d != nil {
 			return fmt.Errorf("after step %d: %w", n+1, d)
 		}
 	}

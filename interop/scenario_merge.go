@@ -110,7 +110,7 @@ func playMerge(ctx context.Context, l *Lab, worker *Worker, h *History, table st
 			d.Step = i + 1
 			return d
 		}
-		now, d := readBoth(ctx, calve, java)
+		now, _, d := readBoth(ctx, calve, java, 1)
 		if d == nil && s.Do == doCompactFull && before != nil && h.Options["merge-engine"] != schema.FirstRow {
 			if err := before.Compare(now); err != nil {
 				d = &disagreement{What: fmt.Sprintf("rows before and after a full compaction by %s", s.By), Detail: err}
@@ -128,20 +128,20 @@ func playMerge(ctx context.Context, l *Lab, worker *Worker, h *History, table st
 	return nil
 }
 
-// readBoth lets both sides read the table.
-func readBoth(ctx context.Context, calve *calveSide, java *javaSide) (*Rows, *disagreement) {
-	look, err := java.look(ctx, lookRequest{from: 1})
+// readBoth lets both sides read the table, and Java its changes from a snapshot on.
+func readBoth(ctx context.Context, calve *calveSide, java *javaSide, from int64) (*Rows, *javaLook, *disagreement) {
+	look, err := java.look(ctx, lookRequest{from: from})
 	if err != nil {
-		return nil, failed("Java reads", err)
+		return nil, nil, failed("Java reads", err)
 	}
 	columns, free := look.Rows.Columns, sets(java.history)
 	want, err := NewRows(columns)
 	if err != nil {
-		return nil, &disagreement{What: "columns that Java reads", Detail: err}
+		return nil, nil, &disagreement{What: "columns that Java reads", Detail: err}
 	}
 	for _, row := range look.Rows.Rows {
 		if err := want.Add(unordered(row, free)); err != nil {
-			return nil, &disagreement{What: "rows that Java reads", Detail: err}
+			return nil, nil, &disagreement{What: "rows that Java reads", Detail: err}
 		}
 	}
 	got, _ := NewRows(columns)
@@ -150,11 +150,11 @@ func readBoth(ctx context.Context, calve *calveSide, java *javaSide) (*Rows, *di
 			err = eachCalveRow(rec, columns, func(_ int, row map[string]any) error { return got.Add(unordered(row, free)) })
 		}
 		if err != nil {
-			return nil, failed("calve reads", err)
+			return nil, nil, failed("calve reads", err)
 		}
 	}
 	if err := want.Compare(got); err != nil {
-		return nil, &disagreement{What: "rows that calve reads, against Java's", Detail: err}
+		return nil, nil, &disagreement{What: "rows that calve reads, against Java's", Detail: err}
 	}
-	return want, nil
+	return want, look, nil
 }
