@@ -24,6 +24,8 @@ type TailSpec struct {
 	// Poll is the pause between two looks for the next snapshot; default 200 ms. When nothing comes it grows to a twentieth
 	// of the time that nothing came, at most to five seconds.
 	Poll time.Duration
+	// Beat, with Follow: an Idle item comes when there is nothing to tell, and again each time that long. 0: none.
+	Beat time.Duration
 	// Columns are named as in the schema at the start. A column that is renamed meanwhile is followed by its field id; one
 	// that is dropped is left out from then on. Nil: all, new ones too as they come.
 	Columns []string
@@ -60,6 +62,7 @@ type Changes struct {
 	// Complete marks the closing item of the snapshot: all its changes were delivered. A reader that has dealt with them
 	// resumes at snapshot Snapshot+1.
 	Complete bool
+	Idle     bool      // with TailSpec.Beat: all snapshots up to this one were told, and there is no newer one yet
 	Time     time.Time // when the snapshot was made, by the writer's clock
 }
 
@@ -71,9 +74,10 @@ type Event struct {
 	Schema *schema.Schema
 }
 
-// After is the position of a reader that has dealt with the first n rows of the item, or with all of a closing item.
+// After is the position of a reader that has dealt with the first n rows of the item, or with all of a closing or
+// idle item.
 func (c *Changes) After(n int64) Position {
-	if c.Complete {
+	if c.Complete || c.Idle {
 		return Position{Snapshot: c.Snapshot + 1}
 	}
 	return Position{Snapshot: c.Snapshot, Rows: c.First + n, State: c.State}
@@ -301,7 +305,7 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 	meta := t.r.meta
 	s, err := meta.Snapshot(ctx, id)
 	wake, poll := t.spec.Wake, cmp.Or(max(0, t.spec.Poll), 200*time.Millisecond)
-	since := t.r.env.Now()
+	since, beat := t.r.env.Now(), time.Time{}
 	for looks := 1; ; looks++ {
 		if err == nil {
 			return s, nil
@@ -312,7 +316,16 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		if !t.spec.Follow {
 			return nil, errEnd
 		}
-		pause := max(poll, min(longestPoll, t.r.env.Now().Sub(since)/20))
+		now := t.r.env.Now()
+		pause := max(poll, min(longestPoll, now.Sub(since)/20))
+		if b := t.spec.Beat; b > 0 {
+			if pause = min(pause, b); now.Sub(beat) >= b {
+				beat = now
+				if !t.pass(Changes{Snapshot: id - 1, Schema: t.l.schema, Time: t.last, Idle: true}) {
+					return nil, errEnd
+				}
+			}
+		}
 		woken := false
 		// A wake-up that came before the failed read left its value in the channel, so none is missed.
 		select {

@@ -26,7 +26,15 @@ pipeline that fails is restarted from its last snapshot; one that needs a person
 second process for the same pipeline) stops, and the others go on.
 
 HTTP: / shows the pipelines, /status the same as JSON, /metrics is for Prometheus, /healthz for probes, and /iceberg is
-the Iceberg REST catalog of the warehouse.`,
+the Iceberg REST catalog of the warehouse.
+
+GET /v1/tables/DATABASE/TABLE/changes is calve tail over HTTP: JSON lines, server-sent events (Accept: text/event-stream)
+or an Arrow stream (Accept: application/vnd.apache.arrow.stream), compressed as Accept-Encoding allows. Parameters, as the
+flags of calve tail: from, until, follow (true), columns, where, share, consumer, on_gap. Each row tells a position; from=at:
+POSITION, or the header Last-Event-ID, goes on behind it, and every row comes once. A consumer moves when a snapshot was
+written to the connection, so who reads with one keeps the position of the last row too. Tokens (http.token-env and
+http.token-file in the configuration) are sent as Authorization: Bearer TOKEN; without any, /v1 answers on loopback
+addresses only.`,
 		Example: `  calve serve -c calve.yaml
   calve config schema > calve.schema.json     # for completion in an editor
   calve config check -c calve.yaml`,
@@ -58,7 +66,11 @@ the Iceberg REST catalog of the warehouse.`,
 			defer tick.Stop()
 			go steadyMemory(ctx, tick.C)
 			return s.Run(cmd.Context(), func(addr string) {
-				log.Info("listening", "url", "http://"+addr+"/", "iceberg_catalog", "http://"+addr+"/iceberg")
+				scheme := "http://"
+				if cfg.HTTP.Certificate != "" {
+					scheme = "https://"
+				}
+				log.Info("listening", "url", scheme+addr+"/", "iceberg_catalog", scheme+addr+"/iceberg")
 			})
 		},
 	}

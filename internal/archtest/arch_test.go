@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"engine":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "manifest", "lsm", "internal/lookup"},
 	"reader":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "internal/predicate", "internal/rowjson", "manifest", "lsm", "internal/lookup"},
 	"ingest":              {"schema", "storage", "manifest", "engine"},
-	"internal/server":     {"schema", "storage", "manifest", "engine", "reader", "export", "ingest", "internal/config"},
+	"internal/server":     {"schema", "storage", "manifest", "engine", "reader", "export", "ingest", "internal/changes", "internal/config"},
 	"internal/demo":       {"*"},
 	"cmd/calve":           {"*"},
 	"bench":               {"*"},

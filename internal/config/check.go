@@ -41,6 +41,9 @@ func Parse(name string, data []byte) (*Config, error) {
 
 // together holds the rules that span several keys.
 func (c *checker) together(cfg *Config) {
+	if h := cfg.HTTP; (h.Certificate == "") != (h.Key == "") {
+		c.failAt("http", "certificate and key belong together")
+	}
 	jobs, tables := map[string]bool{}, map[string]string{}
 	for i, p := range cfg.Pipelines {
 		at := fmt.Sprintf("pipelines[%d]", i)

@@ -14,6 +14,7 @@ type Config struct {
 	Warehouse  string     `yaml:"warehouse" doc:"Folder or bucket that holds the tables: file:///path or s3://bucket/prefix." required:"true"`
 	S3         S3         `yaml:"s3" doc:"Settings for s3:// warehouses; what is left out comes from AWS_* variables."`
 	Listen     string     `yaml:"listen" doc:"Address for status, metrics and the Iceberg REST catalog; empty for none." default:"127.0.0.1:8181"`
+	HTTP       HTTP       `yaml:"http" doc:"Who may use /v1 of the listening address, and how."`
 	Log        Log        `yaml:"log" doc:"Logging to standard error."`
 	Memory     Size       `yaml:"write-memory" doc:"What the rows that wait in write buffers of all pipelines may take together; when it is used up, the fullest buffer is flushed." default:"256mb"`
 	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
@@ -25,6 +26,16 @@ type Budget struct {
 	Workers    int      `yaml:"workers" doc:"Compactions of the whole process that make progress at the same time." default:"2"`
 	SweepAfter Duration `yaml:"sweep-after" doc:"A bucket without new rows for this long is compacted to the highest level; 0s for never." default:"10m"`
 	Rate       Size     `yaml:"rate" doc:"Bytes a second that compactions read, but for those that writers wait for; 0 for no bound." default:"0"`
+}
+
+// HTTP says who may use the API below /v1, where rows go over the line, and how.
+type HTTP struct {
+	TokenEnv     string   `yaml:"token-env" doc:"Environment variable that holds the token that clients send as Authorization: Bearer. Without a token /v1 answers on loopback addresses only."`
+	TokenFile    string   `yaml:"token-file" doc:"File that holds such tokens, one a line; it is read when the server starts."`
+	Certificate  string   `yaml:"certificate" doc:"File with the certificate, in PEM, to speak TLS on the listening address."`
+	Key          string   `yaml:"key" doc:"File with the certificate's private key, in PEM."`
+	Heartbeat    Duration `yaml:"heartbeat" doc:"How often a stream of changes tells that it is alive while there is nothing to tell." default:"15s"`
+	WriteTimeout Duration `yaml:"write-timeout" doc:"How long a client may take none of what is written to it before it is cut off." default:"30s"`
 }
 
 // S3 holds access to an S3 service.

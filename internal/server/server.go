@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,8 @@ type Server struct {
 	pipelines []*pipeline
 	opts      Options
 	started   time.Time
+	guard     *guard
+	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
 }
 
 // Options are what the command line adds to a configuration.
@@ -57,7 +60,12 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	if err := Check(cfg); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now()}
+	g, err := newGuard(cfg.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
+		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
 	for _, c := range cfg.Pipelines {
 		path, err := config.TablePath(c.Table)
@@ -116,20 +124,33 @@ func (s *Server) serveHTTP(listening func(string)) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (key \"listen\"): %w", s.cfg.Listen, err)
 	}
-	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = srv.Serve(l) }() // ends with Shutdown
+	// Streams of changes end with their context, else Shutdown would wait for them.
+	base, end := context.WithCancel(context.Background())
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return base }}
+	serve := func() error { return srv.Serve(l) }
+	if h := s.cfg.HTTP; h.Certificate != "" {
+		pair, err := tls.LoadX509KeyPair(h.Certificate, h.Key)
+		if err != nil {
+			end()
+			return nil, errors.Join(fmt.Errorf("keys \"http.certificate\" and \"http.key\": %w", err), l.Close())
+		}
+		srv.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+		serve = func() error { return srv.ServeTLS(l, "", "") }
+	}
+	go func() { _ = serve() }() // ends with Shutdown
 	if listening != nil {
 		listening(l.Addr().String())
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
+		end()
 		_ = srv.Shutdown(ctx)
 		_ = srv.Close()
 	}, nil
 }
 
-// Handler answers /, /status, /healthz, /metrics and /iceberg/.
+// Handler answers /, /status, /healthz, /metrics, /iceberg/ and /v1/.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
@@ -137,6 +158,10 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.Handle("GET /metrics", s.metricsHandler())
 	mux.Handle("/iceberg/", http.StripPrefix("/iceberg", export.NewCatalog(s.warehouse, export.CatalogOptions{Config: s.clientConfig(), Log: s.env.Log})))
+	mux.Handle("GET /v1/tables/{database}/{table}/changes", s.guard.wrap(http.HandlerFunc(s.changes)))
+	mux.Handle("/v1/", s.guard.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, problem{Status: http.StatusNotFound, What: "there is nothing here", Where: r.URL.Path, Do: "GET /v1/tables/DATABASE/TABLE/changes"})
+	})))
 	return mux
 }
 
