@@ -86,7 +86,11 @@ func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 	l := t.l
 	base := changesOf(s, l.view)
 	base.State = true
-	splits, err := t.r.plan(ctx, l.view, s, l.startSight(), l.w)
+	sees := l.startSight()
+	if l.images != nil {
+		sees = l.batchSight()
+	}
+	splits, err := t.r.plan(ctx, l.view, s, sees, l.w)
 	if err != nil {
 		return err
 	}
@@ -106,7 +110,7 @@ func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 			return err
 		}
 	}
-	if o := l.opts; o.Bucket == schema.BucketPostpone && (o.ChangelogProducer == "none" || o.ChangelogProducer == "input") {
+	if o := l.opts; l.images == nil && o.Bucket == schema.BucketPostpone && (o.ChangelogProducer == "none" || o.ChangelogProducer == "input") {
 		// Rows that no compaction has given a bucket yet are told as they were written, after the others.
 		waiting, err := t.r.meta.Live(ctx, s, func(e *manifest.Entry) bool { return e.Bucket == schema.BucketPostpone })
 		if err == nil {
@@ -119,11 +123,17 @@ func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 			return err
 		}
 	}
+	if l.images != nil {
+		l.images.last = s
+	}
 	return t.close(base)
 }
 
 // deliver tells the rows of a snapshot.
 func (t *tail) deliver(ctx context.Context, snap *manifest.Snapshot, base Changes) error {
+	if t.l.images != nil {
+		return t.l.images.deliver(ctx, t, snap, base)
+	}
 	if snap.CommitKind == manifest.Overwrite && t.l.opts.StreamingReadOverwrite {
 		return t.deliverOverwrite(ctx, snap, base)
 	}

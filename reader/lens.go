@@ -22,6 +22,8 @@ type lens struct {
 	w      *where         // nil: none
 	read   []int          // cols, and behind them what the condition and the keys need
 	screen *screen        // nil: no condition
+
+	images *imager // nil: changes are told as they were written
 }
 
 // open takes the newest schema.
@@ -35,6 +37,14 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 	}
 	if l.cols, err = l.projection(spec.Columns); err != nil {
 		return err
+	}
+	if spec.BeforeImage {
+		if spec.Consumer != "" {
+			return fmt.Errorf("%w: rows before changes need the snapshot before, which a consumer does not keep: use positions instead", ErrQuery)
+		}
+		if l.images, err = newImager(r, l.view); err != nil {
+			return err
+		}
 	}
 	if spec.Columns != nil {
 		l.ids = make([]int, len(l.cols))
@@ -94,7 +104,7 @@ func (l *lens) bind() error {
 	if err != nil {
 		return err
 	}
-	l.screen, l.read, err = newScreen(l.view, l.w, l.cols)
+	l.screen, l.read, err = newScreen(l.view, l.w, l.cols, l.images != nil)
 	return err
 }
 

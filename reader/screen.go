@@ -32,8 +32,9 @@ type screen struct {
 	rows    []int32
 }
 
-// newScreen makes a screen for changes in some columns; read are these and what it needs besides.
-func newScreen(v *view, w *where, cols []int) (s *screen, read []int, err error) {
+// newScreen makes a screen for changes in some columns, which have exact rows before them if images says so; read are these
+// and what it needs besides.
+func newScreen(v *view, w *where, cols []int, images bool) (s *screen, read []int, err error) {
 	s = &screen{schema: v.arrowSchema(cols)}
 	read = slices.Clone(cols)
 	place := func(c int) int {
@@ -48,7 +49,7 @@ func newScreen(v *view, w *where, cols []int) (s *screen, read []int, err error)
 		place(c)
 	}
 	if v.keys != nil {
-		s.exact = v.opts.ChangelogProducer == "lookup" || v.opts.ChangelogProducer == "full-compaction"
+		s.exact = images || v.opts.ChangelogProducer == "lookup" || v.opts.ChangelogProducer == "full-compaction"
 		for _, c := range v.schema.KeyColumns() {
 			s.keyAt = append(s.keyAt, place(c))
 		}

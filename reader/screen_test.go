@@ -55,7 +55,7 @@ func TestScreenPairs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sc, read, err := newScreen(v, w, []int{0, 1})
+		sc, read, err := newScreen(v, w, []int{0, 1}, false)
 		if err != nil || len(read) != 2 || !sc.exact {
 			t.Fatal(read, err)
 		}

@@ -43,6 +43,12 @@ type TailSpec struct {
 	Consumer string
 	// IgnoreProgress has the consumer begin at From also when it is registered (`consumer.ignore-progress`).
 	IgnoreProgress bool
+	// BeforeImage has the changes of a table with a primary key, whose changelog producer is none or input, computed from the
+	// rows before and after each snapshot: -U and +U, +I and -D are exactly what a scan of the one and of the other differ by,
+	// and no update is told that changes nothing in the columns, or those of Where. Compactions and OVERWRITE snapshots are told where they
+	// change rows. The stream is the same wherever it begins; it needs the snapshot before the one that it begins with, which
+	// a Consumer does not keep: the two do not go together yet.
+	BeforeImage bool
 }
 
 // Changes are rows of one snapshot in the order in which they apply, or tell of something else (Event, Complete). Rows of
@@ -106,6 +112,7 @@ func (r *Reader) Tail(ctx context.Context, spec TailSpec) iter.Seq2[Changes, err
 // tailThrough is Tail from a schema on.
 func (r *Reader) tailThrough(ctx context.Context, l *lens, spec TailSpec) iter.Seq2[Changes, error] {
 	return func(yield func(Changes, error) bool) {
+		defer func() { _ = l.images.close() }() // of files that were only read
 		t := &tail{r: r, l: l, spec: spec, give: yield, until: spec.Until}
 		err := t.run(ctx)
 		left := t.left // whoever took the rows will take no more

@@ -51,3 +51,22 @@ func TestGet(t *testing.T) {
 		c.fails("", []string{"get", "shop.visits", arg}, want)
 	}
 }
+
+// TestTailBeforeImage: an update is told with the row before it, one that changes nothing is not told.
+func TestTailBeforeImage(t *testing.T) {
+	c := withOrders(t)
+	c.ok(`{"id":1,"item":"ice","price":"2.50"}`+"\n", "put", "shop.orders")
+	got := c.ok("", "tail", "shop.orders", "--from", "snapshot:2", "--before-image")
+	for _, want := range []string{
+		`"kind":"-D","row":{"id":2,"item":"snow","price":"0.10"}`,
+		`"kind":"-U","row":{"id":3,"item":"hail","price":null}`,
+		`"kind":"+U","row":{"id":3,"item":"hail","price":"7.00"}`,
+	} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("not once %s in\n%s", want, got)
+		}
+	}
+	if n := strings.Count(got, "\n"); n != 3 {
+		t.Errorf("%d changes:\n%s", n, got)
+	}
+}

@@ -27,7 +27,9 @@ func (a *app) tailCmd() *cobra.Command {
 		Use:   "tail TABLE",
 		Short: "Print the changes of a table as they are committed",
 		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
-update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone.
+update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone, unless
+--before-image looks rows up in the snapshot before: then the changes are exactly those of the merged rows, updates that
+change nothing are left out, and compactions and overwrites are told where they change a row.
 
 --format debezium prints Debezium envelopes (before, after, source, op), csv a line of names and then snapshot, kind and
 columns (nothing between commas is null, "" an empty text), and arrow an Arrow IPC stream with the columns _snapshot and
@@ -52,7 +54,8 @@ tells a gap, which voids what was told before, and then the rows of the newest s
 
 --where tells the changes of those rows for which a condition is true (its language: calve scan --help): a row that comes
 to fulfil it is an insert, one that ceases to a delete. In tables without changelog, or with that of the input, any row
-that does not fulfil it is a -D of its key, as an older one may have, unless the key itself rules the condition out.
+that does not fulfil it is a -D of its key, as an older one may have, unless the key itself rules the condition out or
+--before-image tells what was there.
 
 --share I/N tells only the buckets whose number leaves I when divided by N, so that N readers share the work; with
 --consumer each has its own position.`,
@@ -62,6 +65,7 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
   calve tail shop.orders -w file:///data/lake --from full --where "amount > 100" --follow
   calve tail shop.orders -w file:///data/lake --from tag:monday --until time:2026-05-14T12:00:00Z
   calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount
+  calve tail shop.orders -w file:///data/lake --before-image --format debezium
   calve tail shop.orders -w file:///data/lake --format arrow | python -c 'import sys, pyarrow as pa
   for batch in pa.ipc.open_stream(sys.stdin.buffer): print(batch.to_pydict())'`,
 		Args: oneTable,
@@ -82,6 +86,7 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
 	f.StringSliceVar(&t.spec.Columns, "columns", nil, "columns to print (default: all)")
 	f.StringVar(&t.spec.Where, "where", "", "only changes of rows for which this condition is true")
 	f.StringVar(&t.spec.Consumer, "consumer", "", "name of a consumer that keeps the position and holds expiry back (needs the right to write)")
+	f.BoolVar(&t.spec.BeforeImage, "before-image", false, "in a table without changelog: tell updates with the row before (-U and +U) and deletes with the row that was there")
 	f.StringVar(&t.onGap, "on-gap", "fail", "when snapshots have expired before they were told: fail or rescan")
 	f.StringVar(&t.share, "share", "", "part of the buckets: I/N, with I from 0 to N-1")
 	return c

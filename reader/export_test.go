@@ -1,0 +1,34 @@
+package reader
+
+import (
+	"context"
+	"iter"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// ScanThrough reads the rows of a snapshot through a schema of the table.
+func (r *Reader) ScanThrough(ctx context.Context, snapshot, schemaID int64) iter.Seq2[arrow.RecordBatch, error] {
+	return func(yield func(arrow.RecordBatch, error) bool) {
+		v, err := r.view(ctx, schemaID)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		snap, err := r.meta.Snapshot(ctx, snapshot)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		splits, err := r.plan(ctx, v, snap, v.batchSight(), nil)
+		if err == nil {
+			var cols []int
+			if cols, err = v.projection(nil); err == nil {
+				err = r.scanInOrder(ctx, splits, cols, yield)
+			}
+		}
+		if err != nil && err != errEnd {
+			yield(nil, err)
+		}
+	}
+}
