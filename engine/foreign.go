@@ -183,7 +183,7 @@ func (t *Table) followLoop(ctx context.Context) {
 }
 
 // After quietLooks looks that found nothing each wait is twice the one before, up to quietFactor times the first.
-const quietLooks, quietFactor = 10, 16
+const quietLooks, quietFactor = 10, 32
 
 // quietWait is the time until the next look after some that found nothing.
 func quietWait(every time.Duration, quiet int) time.Duration {

@@ -1,7 +1,7 @@
 // Command idle opens many tables, as a service with as many pipelines does, leaves them alone, and tells what that
 // costs: memory, processor time and goroutines, of which tables that nobody writes to should need next to none.
 //
-//	go run ./bench/idle                       # 2,000 tables, about 3 minutes
+//	go run ./bench/idle                       # 2,000 tables, about 4 minutes
 //	go run ./bench/idle -tables 200 -settle 0s -time 5s
 package main
 
@@ -56,7 +56,7 @@ func parseFlags(args []string) (s settings, err error) {
 	fs := flag.NewFlagSet("idle", flag.ContinueOnError)
 	fs.IntVar(&s.tables, "tables", 2000, "tables to open")
 	fs.IntVar(&s.commits, "commits", 3, "commits of a few rows to each before it is left alone")
-	fs.DurationVar(&s.settle, "settle", 75*time.Second, "how long they are left alone before that is measured: at first they look often for other writers")
+	fs.DurationVar(&s.settle, "settle", 150*time.Second, "how long they are left alone before that is measured: at first they look often for other writers")
 	fs.DurationVar(&s.time, "time", time.Minute, "how long they are left alone and measured")
 	fs.DurationVar(&s.follow, "follow", 2*time.Second, "time between two looks for snapshots of others (as in calve serve)")
 	fs.StringVar(&s.dir, "dir", "", "folder on the disk to be used (default: the folder for temporary files)")
