@@ -8,10 +8,10 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/internal/lookup"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
 )
 
 // Changes of a table with a changelog producer are told by changelog files: of what was written (producer input), or of
@@ -24,6 +24,9 @@ type publication struct {
 	entries   []manifest.Entry
 	changelog []manifest.Entry
 	hashes    hashFiles
+	index     []manifest.IndexEntry // deletion vectors
+	// check is asked about each snapshot that the publication is about to build on; nil: any will do.
+	check func(ctx context.Context, base *manifest.Snapshot) error
 }
 
 // byBucket orders entries: maps have no order; files should.
@@ -104,7 +107,7 @@ func (b *bucket) ageLocked(brought bool) {
 
 // older lets a job look up what the bucket has above the level it writes; nil: nothing. The function it returns is called when the job
 // has ended.
-func (t *Table) older(f *form, b *bucket, job lsm.Job) (lsm.Older, func() error, error) {
+func (t *Table) older(f *form, b *bucket, job lsm.Job, v *vectors) (lsm.Older, func() error, error) {
 	none := func() error { return nil }
 	if !f.policy.Lift {
 		return nil, none, nil
@@ -122,7 +125,11 @@ func (t *Table) older(f *form, b *bucket, job lsm.Job) (lsm.Older, func() error,
 	// Files stay open for this job only: later jobs find other files, and what is open cannot go from a disk.
 	cache := lookup.NewCache(lookup.CacheConfig{})
 	look := &lookup.Table{Store: t.store, Schema: f.schema, Rule: rule, OpenSchema: t.meta.Schema, Cache: cache}
-	above, err := look.Bucket(b.part, runs, nil)
+	var dead lookup.Vectors
+	if v != nil {
+		dead = v.of
+	}
+	above, err := look.Bucket(b.part, runs, dead)
 	if err != nil {
 		return nil, none, err
 	}
@@ -130,8 +137,38 @@ func (t *Table) older(f *form, b *bucket, job lsm.Job) (lsm.Older, func() error,
 	for i := range cols {
 		cols[i] = i
 	}
-	return func(ctx context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+	// The newest row of a key is the result, whatever was there, and nobody is told.
+	alone := rule.Newest() && f.opts.ChangelogProducer != schema.ProducerLookup
+	return func(ctx context.Context, keys []arrow.Array, n int) (out lsm.Olds, err error) {
+		if v != nil {
+			if out.Places, err = places(ctx, above, keys, n); err != nil {
+				return out, err
+			}
+		}
+		if v != nil && alone {
+			out.At = make([]int32, n)
+			for i := range out.At {
+				out.At[i] = -1
+			}
+			return out, nil
+		}
 		found, err := above.Rows(ctx, keys, n, cols)
-		return found.Rows, found.At, err
+		out.Rows, out.At = found.Rows, found.At
+		return out, err
 	}, cache.Close, nil
+}
+
+// places finds where the rows of keys are.
+func places(ctx context.Context, above *lookup.Bucket, keys []arrow.Array, n int) ([]lsm.Place, error) {
+	found, err := above.Places(ctx, keys, n)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]lsm.Place, n)
+	for i, p := range found {
+		if p.File != nil {
+			out[i] = lsm.Place{File: p.File.Name, Row: p.Row}
+		}
+	}
+	return out, nil
 }

@@ -224,11 +224,14 @@ func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule s
 	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
 		CheckSchema: checkSchema,
-		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Changelog: pub.changelog, Index: hashes.entries, Properties: props, Watermark: p.Watermark,
+		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Changelog: pub.changelog, Index: slices.Concat(hashes.entries, pub.index), Properties: props, Watermark: p.Watermark,
 		Check: func(ctx context.Context, base *manifest.Snapshot) error {
 			err := t.checkEpoch(ctx, base)
 			if err == nil && kind == manifest.Append && len(entries) > 0 {
 				err = t.findIndex(ctx, base)
+			}
+			if err == nil && pub.check != nil {
+				err = pub.check(ctx, base)
 			}
 			return err
 		},

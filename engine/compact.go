@@ -224,8 +224,17 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	}
 	files := f.files
 	files.Pace = pace
+	var v *vectors
+	if job.Output > 0 { // nothing on level 0 is deleted by a vector, nor deletes what is above it
+		if v, err = t.readVectors(ctx, f, b); err != nil {
+			return err
+		}
+	}
+	if v != nil {
+		files.Vectors = v.byFile
+	}
 	var done func() error
-	if job.Older, done, err = t.older(f, b, job); err != nil {
+	if job.Older, done, err = t.older(f, b, job, v); err != nil {
 		return err
 	}
 	change, err := files.Compact(ctx, b.part, job)
@@ -238,7 +247,7 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	if err != nil {
 		return err
 	}
-	snap, err := t.install(ctx, b, change)
+	snap, err := t.install(ctx, f, b, change, v)
 	if err != nil {
 		return err
 	}
@@ -293,7 +302,7 @@ func (t *Table) graceful(parent context.Context, after time.Duration) (context.C
 
 // install publishes a compaction. It repeats the job's progress, so that the newest snapshot always has it. Files that
 // certainly no snapshot names are removed again. Close does not cut it short, for that would leave its outcome unknown.
-func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*manifest.Snapshot, error) {
+func (t *Table) install(ctx context.Context, f *form, b *bucket, change lsm.Change, v *vectors) (*manifest.Snapshot, error) {
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	if err := t.usable(); err != nil {
@@ -309,6 +318,13 @@ func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*man
 		entries = append(entries, entry(b, manifest.Add, f))
 	}
 	pub := publication{kind: manifest.Compact, entries: entries}
+	var err error
+	if pub.index, err = t.writeVectors(ctx, f, b, v, change); err != nil {
+		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
+	}
+	pub.check = func(ctx context.Context, base *manifest.Snapshot) error {
+		return t.checkVectors(ctx, base, b, v, change)
+	}
 	for _, f := range change.Changelog {
 		pub.changelog = append(pub.changelog, entry(b, manifest.Add, f))
 	}
@@ -319,7 +335,7 @@ func (t *Table) install(ctx context.Context, b *bucket, change lsm.Change) (*man
 	if errors.Is(err, storage.ErrUnknown) {
 		return nil, err // perhaps published: the files stay
 	}
-	err = errors.Join(err, t.dropAdded(ctx, b, change))
+	err = errors.Join(err, t.dropAdded(ctx, b, change), t.dropIndex(ctx, pub.index))
 	if errors.Is(err, manifest.ErrConflict) {
 		err = errors.Join(err, t.refresh(ctx))
 	}

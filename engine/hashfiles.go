@@ -239,19 +239,7 @@ func (t *Table) writeHashes(ctx context.Context) (hashFiles, error) {
 }
 
 func (t *Table) writeHashFile(ctx context.Context, e *manifest.IndexEntry, hashes []int32) error {
-	path, err := t.indexPath(e)
-	if err != nil {
-		return err
-	}
-	u, err := t.store.Create(ctx, path)
-	if err != nil {
-		return err
-	}
-	if _, err := u.Write(indexfile.AppendHashes(make([]byte, 0, e.Size), hashes)); err != nil {
-		u.Abort()
-		return err
-	}
-	return u.Commit()
+	return t.writeIndexFile(ctx, e, indexfile.AppendHashes(make([]byte, 0, e.Size), hashes))
 }
 
 // dropHashes deletes index files that no snapshot will name. What cannot be deleted is an orphan.

@@ -106,8 +106,8 @@ func (c *calveSide) step(ctx context.Context, s *HistoryStep) (err error) {
 	switch s.Do {
 	case doWrite:
 		err := c.write(ctx, s.Changes, s.Watermark)
-		if err == nil && c.history.option("changelog-producer", "none") == "lookup" {
-			err = c.open.Compact(ctx, false) // which tells the changes; Java's commits wait for it
+		if h := c.history; err == nil && (h.option("changelog-producer", "none") == "lookup" || h.option("deletion-vectors.enabled", "false") == "true") {
+			err = c.open.Compact(ctx, false) // which tells the changes, or shows the rows; Java's commits wait for it
 		}
 		return err
 	case doCompact, doCompactFull:

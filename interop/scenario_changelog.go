@@ -96,8 +96,13 @@ func generateChangelog(engine string, seed uint64) (*History, error) {
 		}
 		producer = "lookup"
 	}
+	lookup := producer == "lookup"
+	if lookup && engine != schema.FirstRow && rng.chance(50) {
+		h.Options["deletion-vectors.enabled"], h.Options["deletion-vectors.bitmap64"] = "true", fmt.Sprint(rng.chance(50))
+		producer = oneOf(rng, "none", "input", "lookup", "lookup")
+	}
 	h.Options["changelog-producer"] = producer
-	if producer != "input" {
+	if producer == "lookup" || producer == "full-compaction" {
 		h.Options["changelog-producer.row-deduplicate"] = fmt.Sprint(rng.chance(50))
 		if rng.chance(30) {
 			h.Options["changelog-producer.row-deduplicate-ignore-fields"] = oneOf(rng, h.Columns...).Name
@@ -107,7 +112,7 @@ func generateChangelog(engine string, seed uint64) (*History, error) {
 	if slices.ContainsFunc(h.Columns, nested) { // Java finds no two arrays with nulls equal
 		delete(h.Options, "changelog-producer.row-deduplicate")
 	}
-	if producer == "lookup" && (engine == schema.PartialUpdate || engine == schema.Aggregation) {
+	if lookup && (engine == schema.PartialUpdate || engine == schema.Aggregation) {
 		// Else Java moves files to the highest level as they are and tells other rows than those in them.
 		h.Options["compaction.force-rewrite-all-files"] = "true"
 	}
@@ -120,7 +125,7 @@ func generateChangelog(engine string, seed uint64) (*History, error) {
 		if s.Do != doWrite {
 			continue
 		}
-		if producer == "lookup" && remembersDeletes(h) {
+		if lookup && remembersDeletes(h) {
 			s.Changes = slices.DeleteFunc(s.Changes, func(op Op) bool { return op.Kind == "-U" || op.Kind == "-D" })
 		}
 		if len(s.Changes) == 0 {
@@ -129,8 +134,8 @@ func generateChangelog(engine string, seed uint64) (*History, error) {
 		if s.By = byJava; rng.chance(30) && len(s.Changes) > 2 { // rows that change nothing
 			s.Changes = append(s.Changes, s.Changes[:2]...)
 		}
-		switch s.Wait, s.Dynamic = producer == "lookup", nil; producer {
-		case "lookup":
+		switch s.Wait, s.Dynamic = lookup, nil; lookup {
+		case true:
 			steps = append(steps, s)
 			if rng.chance(20) {
 				steps = append(steps, HistoryStep{By: byJava, Do: doCompactFull})
@@ -348,7 +353,7 @@ func folds(h *History, s *HistoryStep) bool {
 
 // foldStrictly applies changes that tell rows before and after: each must fit what the stream has told before.
 func foldStrictly(h *History, state map[string]toldChange, changes toldChanges) error {
-	if h.option("changelog-producer", "") == "input" {
+	if p := h.option("changelog-producer", ""); p == "input" || p == "none" {
 		return nil
 	}
 	ignores := h.Options["changelog-producer.row-deduplicate-ignore-fields"] != ""

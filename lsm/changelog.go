@@ -19,9 +19,23 @@ import (
 // which there may be a change is a group, whose rows know the level they come from.
 
 // Older looks rows up that a compaction does not read: what the bucket has of n keys above the level that is written. keys
-// are the columns of the trimmed primary key, in ascending order. rows are at most one a key, with all columns of the schema;
-// at gives for each key its row, -1 if there is none.
-type Older func(ctx context.Context, keys []arrow.Array, n int) (rows datafile.Rows, at []int32, err error)
+// are the columns of the trimmed primary key, in ascending order.
+type Older func(ctx context.Context, keys []arrow.Array, n int) (Olds, error)
+
+// Olds are the rows that were looked up.
+type Olds struct {
+	Rows datafile.Rows // at most one a key, with all columns of the schema
+	At   []int32       // for each key its row, -1 if there is none
+	// Places are, in a table with deletion vectors, where the row of each key is; File "" if there is none. The compaction
+	// deletes it: its result takes its place. Without them there may be no row in Rows that the merge does not depend on.
+	Places []Place
+}
+
+// Place is a row of a data file, by its number from 0 on.
+type Place struct {
+	File string
+	Row  int64
+}
 
 // telling says which changes a merge tells.
 type telling struct {
@@ -36,6 +50,8 @@ type telling struct {
 	first bool // of the engine first-row: a key that was there before does not change
 	same  []int
 	dedup bool // updates that change none of the columns same are left out
+
+	marks []Place // rows that were looked up, to be deleted
 }
 
 // telling says what a compaction has to tell, nil if nothing.
@@ -57,7 +73,7 @@ func (f Files) telling(job Job) *telling {
 	if !t.first { // which asks for the key alone
 		t.gone = f.expiring()
 	}
-	if t.quiet && t.older == nil {
+	if t.quiet && t.older == nil && (t.first || o.MergeEngine == schema.Deduplicate) {
 		return nil
 	}
 	for i, c := range f.Schema.Fields {
@@ -106,8 +122,8 @@ func (c *compaction) rewritesUpgrade(m *manifest.DataFile) bool {
 
 // announce tells the changes of a file that moves.
 func (c *compaction) announce(ctx context.Context, m manifest.DataFile) error {
-	if !c.tell.changes(&m) || c.tell.quiet {
-		return nil
+	if t := c.tell; !t.changes(&m) || t.quiet && t.older == nil {
+		return nil // nothing is told, and there is nothing to delete
 	}
 	quiet := *c
 	quiet.out = nil
@@ -166,12 +182,18 @@ func (m *Merger) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, at, err := t.older(ctx, keys, len(want))
+	olds, err := t.older(ctx, keys, len(want))
 	if err != nil {
 		return fmt.Errorf("looking older rows up: %w", err)
 	}
+	rows, at := olds.Rows, olds.At
 	if len(at) != len(want) {
 		return fmt.Errorf("%d keys were looked up, and %d are answered", len(want), len(at))
+	}
+	for _, p := range olds.Places {
+		if p.File != "" {
+			t.marks = append(t.marks, p)
+		}
 	}
 	if rows.N == 0 {
 		return nil

@@ -245,7 +245,7 @@ func TestGoldenCompactionChangelog(t *testing.T) {
 
 // olderThan looks rows up in the files above a job's output, by reading them.
 func (g *goldenTable) olderThan(l *Levels, job Job) Older {
-	return func(_ context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+	return func(_ context.Context, keys []arrow.Array, n int) (Olds, error) {
 		at := make([]int32, n)
 		var found datafile.Rows
 		for i := range at {
@@ -269,6 +269,6 @@ func (g *goldenTable) olderThan(l *Levels, job Job) Older {
 				found = rows
 			}
 		}
-		return found, at, nil
+		return Olds{Rows: found, At: at}, nil
 	}
 }

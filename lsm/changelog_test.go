@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/indexfile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
@@ -186,8 +187,14 @@ func TestChangelogRules(t *testing.T) {
 				o.Changelog.IgnoreFields = []string{s.Fields[r.IntN(len(s.Fields))].Name}
 			}
 			b.files.Parallel = 1 + r.IntN(2)
+			if producer == schema.ProducerLookup && o.MergeEngine != schema.FirstRow && r.IntN(2) == 0 {
+				o.DeletionVectors, b.files.Vectors = true, map[string]*indexfile.Vector{}
+				if r.IntN(2) == 0 {
+					o.ChangelogProducer, o.Changelog.RowDeduplicate = schema.ProducerNone, false
+				}
+			}
 			b.policy = PolicyOf(*o, true)
-			b.policy.Lift, b.policy.WholeTree = producer == schema.ProducerLookup, false
+			b.policy.WholeTree = false
 			if r.IntN(2) == 0 {
 				b.files.leastCopy, b.files.cutRows = 1, 1+r.IntN(20)
 			}
@@ -201,7 +208,10 @@ func TestChangelogRules(t *testing.T) {
 
 func playChangelog(t *testing.T, r *rand.Rand, b *bucket) {
 	o := b.files.Options
-	write := &oracle{s: b.s, o: o, store: true, every: o.ChangelogProducer == schema.ProducerLookup}
+	write := &oracle{s: b.s, o: o, store: true, every: o.Lookup()}
+	if o.DeletionVectors { // what would be told
+		write.o.ChangelogProducer = schema.ProducerLookup
+	}
 	pool, kinds := randPool(r, b.s, 1+r.IntN(60)), kindsFor(b.s, o)
 	if o.Merge.IgnoreDelete {
 		kinds = []int8{0, 2} // the others are dropped before they come here
@@ -235,13 +245,29 @@ func playChangelog(t *testing.T, r *rand.Rand, b *bucket) {
 			b.tellJob(t, write, job, state)
 		}
 	}
-	live := map[string]string{}
-	for _, row := range b.rows(b.levels.Files()) {
-		live[keyText(b.s, row)] = rowText(row)
-	}
+	live := b.above(t)
 	if !o.Changelog.RowDeduplicate && fmt.Sprint(live) != fmt.Sprint(state) {
 		t.Fatalf("the stream folds to\n%v\nthe table has\n%v", state, live)
 	}
+}
+
+// above is what levels above 0 have: all of it after a compaction. With vectors no key is there twice, and no delete.
+func (b *bucket) above(t *testing.T) map[string]string {
+	t.Helper()
+	live := map[string]string{}
+	for _, f := range b.levels.Files() {
+		if f.Level == 0 {
+			continue
+		}
+		for _, row := range b.rows([]manifest.DataFile{f}) {
+			k := keyText(b.s, row)
+			if _, twice := live[k]; b.files.Options.DeletionVectors && (twice || !isAdd(row.kind)) {
+				t.Fatalf("level %d has %v (twice: %v)", f.Level, row, twice)
+			}
+			live[k] = rowText(row)
+		}
+	}
+	return live
 }
 
 func keyText(s *schema.Schema, r row) string { return fmt.Sprint(canon(row{vals: r.key(s)}).vals) }
@@ -266,6 +292,9 @@ func (b *bucket) tellJob(t *testing.T, x *oracle, job Job, state map[string]stri
 	before, upper := b.leveled(job.Files), b.leveled(above)
 	tells := x.o.ChangelogProducer == schema.ProducerLookup || job.Output == b.policy.NumLevels-1
 	change := b.compact(job)
+	if b.files.Vectors != nil {
+		b.mark(change)
+	}
 	got := b.rows(change.Changelog)
 	for _, f := range change.Changelog {
 		if !strings.HasPrefix(f.Name, "changelog-") || f.Level != job.Output || *f.Source != manifest.FromAppend {
@@ -282,6 +311,12 @@ func (b *bucket) tellJob(t *testing.T, x *oracle, job Job, state map[string]stri
 		return
 	}
 	result, changes := x.tells(t, before, upper, job.Output)
+	if b.files.Options.ChangelogProducer == schema.ProducerNone {
+		if len(got) > 0 {
+			t.Fatalf("a table without changelog tells %v", got)
+		}
+		got = changes
+	}
 	if diff := diffRows(canonAll(got), canonAll(changes)); diff != "" {
 		for _, r := range before {
 			t.Logf("level %d: %v", r.level, canon(r.row))
@@ -313,6 +348,56 @@ func (b *bucket) tellJob(t *testing.T, x *oracle, job Job, state map[string]stri
 		}
 		delete(state, k)
 	}
+	if live := b.above(t); b.files.Vectors != nil && !x.o.Changelog.RowDeduplicate && fmt.Sprint(live) != fmt.Sprint(state) {
+		t.Fatalf("above level 0 there is\n%v\nthe stream has\n%v", live, state)
+	}
+}
+
+// mark takes the vectors of a compaction over.
+func (b *bucket) mark(change Change) {
+	b.t.Helper()
+	live := b.live()
+	vectors := map[string]*indexfile.Vector{}
+	for name, v := range b.files.Vectors {
+		if _, ok := live[name]; ok {
+			vectors[name] = v.Clone()
+		}
+	}
+	for _, p := range change.Marks {
+		f, ok := live[p.File]
+		if !ok || p.Row >= f.Rows {
+			b.t.Fatalf("row %d of %s is deleted, which is no live file", p.Row, p.File)
+		}
+		if vectors[p.File] == nil {
+			vectors[p.File] = indexfile.NewVector()
+		}
+		if has, err := vectors[p.File].Has(p.Row); has || err != nil {
+			b.t.Fatalf("row %d of %s is deleted twice (%v)", p.Row, p.File, err)
+		}
+		if err := vectors[p.File].Add(p.Row); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.files.Vectors = vectors
+}
+
+// placesIn finds the rows of files that no vector deletes, by key.
+func (b *bucket) placesIn(files []manifest.DataFile) map[string]Place {
+	b.t.Helper()
+	all := *b
+	all.files.Vectors = nil
+	out := map[string]Place{}
+	for _, f := range files {
+		for i, r := range all.rows([]manifest.DataFile{f}) {
+			if v := b.files.Vectors[f.Name]; v != nil {
+				if dead, err := v.Has(int64(i)); dead || err != nil {
+					continue
+				}
+			}
+			out[keyText(b.s, r)] = Place{f.Name, int64(i)}
+		}
+	}
+	return out
 }
 
 // inserts makes +I of +U: rows that were merged before and meet no other keep their kind, which nobody sees.
@@ -335,7 +420,7 @@ func canonAll(rows []row) []row {
 
 // older looks rows up by reading all files.
 func (b *bucket) older(files []manifest.DataFile) Older {
-	return func(_ context.Context, keys []arrow.Array, n int) (datafile.Rows, []int32, error) {
+	return func(_ context.Context, keys []arrow.Array, n int) (Olds, error) {
 		lowest := map[string]leveledRow{}
 		for _, r := range b.leveled(files) {
 			k := keyText(b.s, r.row)
@@ -345,23 +430,31 @@ func (b *bucket) older(files []manifest.DataFile) Older {
 		}
 		v, err := NewKeys(b.s).Encode(keys, n)
 		if err != nil {
-			return datafile.Rows{}, nil, err
+			return Olds{}, err
 		}
 		if v.ascending() >= 0 {
-			return datafile.Rows{}, nil, fmt.Errorf("keys that are looked up do not ascend")
+			return Olds{}, fmt.Errorf("keys that are looked up do not ascend")
 		}
 		at, rows := make([]int32, n), []row{}
+		var places []Place
+		if b.files.Vectors != nil {
+			places = make([]Place, n)
+		}
+		where := b.placesIn(files)
 		asked := modelRows(datafile.Rows{N: n, Seq: make([]int64, n), Kinds: make([]int8, n), Cols: keys})
 		for i := range n {
 			at[i] = -1
+			if places != nil {
+				places[i] = where[fmt.Sprint(canon(asked[i]).vals)]
+			}
 			if r, ok := lowest[fmt.Sprint(canon(asked[i]).vals)]; ok {
 				at[i] = int32(len(rows))
 				rows = append(rows, r.row)
 			}
 		}
 		if len(rows) == 0 {
-			return datafile.Rows{}, at, nil
+			return Olds{At: at, Places: places}, nil
 		}
-		return rowsOf(b.t, b.r, b.s, rows), at, nil
+		return Olds{Rows: rowsOf(b.t, b.r, b.s, rows), At: at, Places: places}, nil
 	}
 }

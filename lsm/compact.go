@@ -64,6 +64,9 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	}
 	c.change.Added = append(c.change.Added, c.out.made...)
 	c.change.Changelog = c.log.made
+	if c.tell != nil {
+		c.change.Marks = c.tell.marks
+	}
 	return c.change, nil
 }
 
@@ -123,7 +126,9 @@ func (c *compaction) run(ctx context.Context, sections [][]SortedRun) error {
 // mustRewrite reports whether a file may hold deletes that the output must not have, or rows that have expired, or types
 // that are not those of today.
 func (c *compaction) mustRewrite(m *manifest.DataFile) bool {
-	return c.rewritesUpgrade(m) || c.job.Recast[m.SchemaID] || c.expired[m.Name] || c.job.DropDeletes && c.job.Output >= c.files.Options.MaxLevel() && (m.DeleteRows == nil || *m.DeleteRows > 0)
+	o := c.files.Options
+	return c.rewritesUpgrade(m) || c.job.Recast[m.SchemaID] || c.expired[m.Name] ||
+		c.job.DropDeletes && (c.job.Output >= o.MaxLevel() || o.DeletionVectors) && (m.DeleteRows == nil || *m.DeleteRows > 0)
 }
 
 // move changes a file's level by metadata alone; it keeps its source. It is read if that has to be told.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/indexfile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
@@ -30,6 +31,8 @@ type Files struct {
 	NoStats bool
 	// OpenSchema finds the schema a file was written with. It is asked for schemas other than Schema only.
 	OpenSchema func(ctx context.Context, id int64) (*schema.Schema, error)
+	// Vectors are the deletion vectors of the bucket's data files, by name: rows in them are not there.
+	Vectors map[string]*indexfile.Vector
 	// WindowBytes is about how much decoded data a sorted run holds in memory while it is read; 0: DefaultWindowBytes.
 	WindowBytes int64
 	// Pace, if set, is called by Compact for each batch of rows, with about the bytes of the files that were read for it.

@@ -33,7 +33,10 @@ func (r SortedRun) Size() int64 {
 type Change struct {
 	Removed, Added []manifest.DataFile
 	Changelog      []manifest.DataFile // what the compaction tells
-	Copied         int64               // rows of new files that were copied without being decoded
+	// Marks are rows of files above the output that the compaction replaces, in a table with deletion vectors. Vectors of
+	// removed files are of no more use, but for those of files that only move.
+	Marks  []Place
+	Copied int64 // rows of new files that were copied without being decoded
 }
 
 // Levels are the live files of one bucket (§11.1): on level 0 every file is a sorted run of its own, newest first;

@@ -8,6 +8,7 @@ import (
 	"path"
 
 	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/indexfile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
@@ -54,6 +55,7 @@ type fileRun struct {
 	spec  datafile.ReadSpec
 
 	open  *datafile.Reader
+	dead  *indexfile.Cursor // nil: no row of the open file is deleted
 	name  string
 	level int
 }
@@ -73,6 +75,11 @@ func (r *fileRun) Next(ctx context.Context) (datafile.Rows, error) {
 			}
 		}
 		rows, err := r.open.Next()
+		if err == nil && r.dead != nil {
+			if rows, err = alive(r.dead, rows); err == nil && rows.N == 0 {
+				continue
+			}
+		}
 		if err == nil {
 			return rows, nil
 		}
@@ -114,8 +121,33 @@ func (r *fileRun) openNext(ctx context.Context) error {
 		err := fmt.Errorf("data file %s has %d rows, its manifest entry says %d", r.url(), rd.NumRows(), m.Rows)
 		return errors.Join(err, rd.Close())
 	}
+	r.dead = nil
+	if v := r.files.Vectors[m.Name]; v != nil {
+		if err := v.Check(m.Rows); err != nil {
+			return errors.Join(fmt.Errorf("deletion vector of data file %s: %w", r.url(), err), rd.Close())
+		}
+		r.dead = v.Cursor()
+	}
 	r.open, r.todo = rd, r.todo[1:]
 	return nil
+}
+
+// alive leaves deleted rows out.
+func alive(dead *indexfile.Cursor, rows datafile.Rows) (datafile.Rows, error) {
+	spans, err := dead.Live(nil, rows.First, rows.N)
+	if err != nil {
+		return rows, err
+	}
+	p := part{wins: []*window{{rows: rows}}}
+	for _, s := range spans {
+		p.ranges = append(p.ranges, Range{0, s.Start, s.N})
+		p.rows += int(s.N)
+	}
+	if p.rows == 0 || p.rows == rows.N {
+		rows.N = p.rows
+		return rows, nil
+	}
+	return gatherRows(nil, p)
 }
 
 // readAhead is how much of each column is fetched at once: all columns together about as much as a window holds, of many

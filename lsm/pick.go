@@ -20,6 +20,9 @@ type Policy struct {
 	// Lift: level 0 is brought up whenever it has files, for only then rows are told, or seen
 	// (`mergetree.compact.ForceUpLevel0Compaction`). What is on it never becomes one file of level 0.
 	Lift bool
+	// Vectors: what is above level 0 is not merged when it is read, so that no delete may be there. Older rows are deleted by
+	// vectors.
+	Vectors bool
 	// WholeTree: whatever leaves level 0 goes to the highest level, together with what is there. Readers of first-row
 	// tables do not merge levels, so that a key must not be on two of them.
 	WholeTree bool
@@ -44,7 +47,8 @@ func PolicyOf(o schema.Options, keyed bool) Policy {
 		TargetFileSize: o.TargetFileSize, Fresh: o.OptimizationInterval,
 		// A compaction that looks older rows up needs not read all of them.
 		WholeTree: o.MergeEngine == schema.FirstRow && o.ChangelogProducer != schema.ProducerLookup,
-		Lift:      keyed && o.ChangelogProducer == schema.ProducerLookup,
+		Lift:      keyed && (o.ChangelogProducer == schema.ProducerLookup || o.DeletionVectors),
+		Vectors:   keyed && o.DeletionVectors,
 	}
 }
 
@@ -200,7 +204,7 @@ func (l *Levels) job(runs []SortedRun, n int, p Policy) (Job, bool) {
 	if output == 0 || n == 1 && runs[0].Level == output && !p.mustRewrite(runs[0]) {
 		return Job{}, false // a table with one level has nowhere to go
 	}
-	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest(), Full: n == len(runs), Recast: p.Recast}, true
+	return Job{Files: runFiles(runs[:n]), Output: output, DropDeletes: output >= l.highest() || p.Vectors && output > 0, Full: n == len(runs), Recast: p.Recast}, true
 }
 
 // mustRewrite reports whether a run has files that cannot stay as they are.

@@ -113,7 +113,7 @@ func (c *compaction) units(ctx context.Context, m *manifest.DataFile, grain int6
 		return nil, err
 	}
 	one := []keyUnit{{Unit: datafile.Unit{RowRange: datafile.RowRange{To: m.Rows}, Bytes: m.Size}, file: m, lo: whole.min, hi: whole.max}}
-	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || m.Size < c.files.copyLeast() {
+	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || c.files.Vectors[m.Name] != nil || m.Size < c.files.copyLeast() {
 		return one, nil
 	}
 	o, closeFile, err := c.files.outline(ctx, c.part, m, min(grain, c.files.copyLeast()))

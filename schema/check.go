@@ -135,6 +135,9 @@ func (s *Schema) checkWriting(o Options) error {
 	if err := s.checkProducer(o); err != nil {
 		return err
 	}
+	if err := s.checkVectors(o); err != nil {
+		return err
+	}
 	if !slices.Contains(codecs, o.Compression) {
 		return s.refuse(optCompression, "calve writes "+strings.Join(codecs, ", ")+"; choose one of them")
 	}

@@ -76,12 +76,12 @@ var optionGroups = []optionGroup{
 	refusesWriting("fields.*.ts-field", nil, "calve does not aggregate"),
 
 	// What else is written.
-	refusesWriting("deletion-vectors.enabled", isFalse, "calve reads deletion vectors but writes none"),
+	honours("of keyed tables; for append tables by readers only", "deletion-vectors.enabled"),
+	honours("", "deletion-vectors.bitmap64"),
 	honours("", "index-file-in-data-file-dir"),
 	honours("by readers", "deletion-vectors.merge-on-read", "streaming-read-overwrite"),
 	refusesAll("postpone.merge-on-read", isFalse, "calve does not merge postponed rows while it reads"),
-	ignores("says something to tables with `deletion-vectors.enabled` only", "deletion-vectors.bitmap64",
-		"deletion-vector.index-file.target-size"),
+	ignores("says something to append tables with `deletion-vectors.enabled` only", "deletion-vector.index-file.target-size"),
 	refusesWriting("force-lookup", isFalse, "calve has no lookup compaction"),
 	honours("rows get ids, which compaction keeps; calve's own reader does not give them", optRowTracking),
 	refusesAll("data-evolution.enabled", isFalse, "calve does not join files with parts of the columns"),

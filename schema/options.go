@@ -47,6 +47,7 @@ type Options struct {
 	ChangelogProducer      string   // changelog-producer
 	SequenceFields         []string // sequence.field: compared before the sequence number
 	DeletionVectors        bool     // deletion-vectors.enabled
+	Bitmap64               bool     // deletion-vectors.bitmap64
 	MergeOnRead            bool     // deletion-vectors.merge-on-read: batch reads see level 0 (Paimon after 2.0)
 	StreamingReadOverwrite bool     // streaming-read-overwrite: change streams tell what OVERWRITE snapshots replace
 	IndexInBucket          bool     // index-file-in-data-file-dir: index files lie beside the data files
@@ -170,6 +171,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		ChangelogProducer: p.word(optProducer, ProducerNone),
 		SequenceFields:    p.columns(s, optSequenceField),
 		DeletionVectors:   p.bool("deletion-vectors.enabled", false),
+		Bitmap64:          p.bool("deletion-vectors.bitmap64", false),
 		MergeOnRead:       p.bool("deletion-vectors.merge-on-read", false),
 
 		StreamingReadOverwrite: p.bool("streaming-read-overwrite", false),
