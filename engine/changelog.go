@@ -172,3 +172,13 @@ func places(ctx context.Context, above *lookup.Bucket, keys []arrow.Array, n int
 	}
 	return out, nil
 }
+
+// Lift compacts what a commit has left on level 0 of a table where rows of level 0 are not told, or not seen, for a writer that
+// ends with its commit and compacts nothing in the background: Paimon's commits wait for that (`lookup-wait`). It does
+// nothing in other tables, nor where the compaction is left to another process.
+func (t *Table) Lift(ctx context.Context) error {
+	if f := t.form.Load(); !f.policy.Lift || f.opts.Changelog.LookupGentle || t.leavesFiles(f) {
+		return nil
+	}
+	return t.Compact(ctx, false)
+}

@@ -196,6 +196,26 @@ func TestPut(t *testing.T) {
 }
 
 // TestPutResumes: a job goes on behind the last line it has committed, and only with the same input.
+// TestPutIsSeen: what put has written is seen and told when it ends, whatever the table needs for that.
+func TestPutIsSeen(t *testing.T) {
+	c := newCLI(t)
+	c.ok("", "create", "shop.orders", "--columns", orders, "--primary-key", "id", "--option", "changelog-producer=lookup", "--option", "deletion-vectors.enabled=true")
+	c.ok(`{"id":1,"item":"ice"}`+"\n"+`{"id":2,"item":"snow"}`+"\n", "put", "shop.orders")
+	c.ok(`{"id":1,"item":"hail"}`+"\n"+`{"op":"D","id":2}`+"\n", "put", "shop.orders")
+	if got, want := c.ok("", "scan", "shop.orders"), `{"id":1,"item":"hail","price":null}`+"\n"; got != want {
+		t.Errorf("scan:\n%s", got)
+	}
+	if got, want := c.ok("", "tail", "shop.orders"), `{"snapshot":2,"kind":"+I","row":{"id":1,"item":"ice","price":null}}
+{"snapshot":2,"kind":"+I","row":{"id":2,"item":"snow","price":null}}
+{"snapshot":4,"kind":"-U","row":{"id":1,"item":"ice","price":null}}
+{"snapshot":4,"kind":"+U","row":{"id":1,"item":"hail","price":null}}
+{"snapshot":4,"kind":"-D","row":{"id":2,"item":"snow","price":null}}
+`; got != want {
+		t.Errorf("tail:\n%s", got)
+	}
+	c.ok("", "verify", "shop.orders")
+}
+
 func TestPutResumes(t *testing.T) {
 	c := newCLI(t)
 	c.ok("", "create", "t", "--columns", "id INT")

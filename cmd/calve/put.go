@@ -70,6 +70,9 @@ interrupted goes on behind the last line that was committed, when it is given th
 			if err == nil && cmd.Context().Err() != nil {
 				err = interrupted(res, job)
 			}
+			if err == nil && res.Snapshot > 0 {
+				err = tab.Lift(cmd.Context())
+			}
 			if err != nil {
 				return err
 			}
