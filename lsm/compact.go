@@ -52,6 +52,7 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if c.mem = newArena(2); f.Parallel > 1 {
 		c.mem = newArena(4)
 	}
+	c.out.group = f.groupLeast(job.Files)
 	if job.Output == 0 {
 		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -16,16 +17,15 @@ import (
 
 // The grain of copying: units of a file below unitBytes are put together, but no section has more than about maxUnits. To look
 // at each cut of ten columns, which has some 150 KiB, costs next to nothing; units of half a megabyte met others far more
-// often, and rows that are merged cost some ten times as much as those that are copied. A stretch of less than copyBytes, or
-// copyColumnBytes a column, is decoded and merged with its neighbours: as a row group of its own it would cost readers more
-// than it saves here.
+// often, and rows that are merged cost some ten times as much as those that are copied. A stretch of less than copyRows and
+// less than copyBytes a column is decoded and merged with its neighbours, since its pages would be too small.
 const (
-	unitBytes       = 32 << 10
-	maxUnits        = 1 << 16
-	copyBytes       = 1 << 20
-	copyColumnBytes = 16 << 10
-	// dictShare: a stretch carries the dictionaries of its row group along if they are at most one part in dictShare of it.
-	dictShare = 4
+	unitBytes = 32 << 10
+	maxUnits  = 1 << 16
+	copyRows  = 4 << 10
+	copyBytes = 16 << 10
+	// mostGroups is about how many row groups copying makes in a file, if not of less than a megabyte.
+	mostGroups = 256
 )
 
 // stretch is a part of the key range of a section: rows of one file that meet no key range of another, which are copied as
@@ -76,7 +76,7 @@ func (c *compaction) stretches(ctx context.Context, section []SortedRun) ([]stre
 			all.merge[i] = append(all.merge[i], fileRows{file: m})
 		}
 	}
-	if !c.files.maySomeCopy() || size < c.files.copyLeast() {
+	if !c.files.maySomeCopy() {
 		return []stretch{all}, nil
 	}
 	var units []keyUnit
@@ -84,7 +84,7 @@ func (c *compaction) stretches(ctx context.Context, section []SortedRun) ([]stre
 	for i, r := range section {
 		first := len(units)
 		for j := range r.Files {
-			more, err := c.units(ctx, &r.Files[j], max(unitBytes, size/maxUnits))
+			more, err := c.units(ctx, &r.Files[j], max(c.files.unitLeast(), size/maxUnits))
 			if err != nil {
 				return nil, err
 			}
@@ -113,10 +113,10 @@ func (c *compaction) units(ctx context.Context, m *manifest.DataFile, grain int6
 		return nil, err
 	}
 	one := []keyUnit{{Unit: datafile.Unit{RowRange: datafile.RowRange{To: m.Rows}, Bytes: m.Size}, file: m, lo: whole.min, hi: whole.max}}
-	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || c.files.Vectors[m.Name] != nil || m.Size < c.files.copyLeast() {
+	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || c.files.Vectors[m.Name] != nil || m.Rows < c.files.copyLeast() && m.Size < c.files.copyLeastBytes() {
 		return one, nil
 	}
-	o, closeFile, err := c.files.outline(ctx, c.part, m, min(grain, c.files.copyLeast()))
+	o, closeFile, err := c.files.outline(ctx, c.part, m, grain)
 	if err != nil {
 		return nil, err
 	}
@@ -266,26 +266,49 @@ func (s *stretch) add(u *keyUnit) {
 	run[len(run)-1].ranges = append(ranges, u.RowRange)
 }
 
-// copyLeast is the least size of a stretch that is copied.
+// unitLeast is the least size of a unit.
+func (f Files) unitLeast() int64 {
+	if f.leastCopy > 0 {
+		return 1
+	}
+	return unitBytes
+}
+
+// copyLeast is the least number of rows that are copied.
 func (f Files) copyLeast() int64 {
 	if f.leastCopy > 0 {
 		return f.leastCopy
 	}
-	return max(copyBytes, copyColumnBytes*int64(len(f.Schema.Fields)))
+	return copyRows
+}
+
+// copyLeastBytes is the size from which fewer rows are copied.
+func (f Files) copyLeastBytes() int64 {
+	if f.leastCopy > 0 {
+		return math.MaxInt64
+	}
+	return copyBytes * int64(len(f.Schema.Fields))
+}
+
+// groupLeast is the least size of the row groups that copying makes of some files (datafile.WriterConfig.LeastGroup).
+func (f Files) groupLeast(files []manifest.DataFile) int64 {
+	if f.leastGroup > 0 {
+		return f.leastGroup
+	}
+	size := int64(0)
+	for i := range files {
+		size += files[i].Size
+	}
+	return max(datafile.LeastGroup, min(size, f.Options.TargetFileSize)/mostGroups)
 }
 
 // worthCopying reports whether units of a file should be copied.
 func (f Files) worthCopying(us []keyUnit) bool {
-	size, dict, group := int64(0), int64(0), -1
+	size := int64(0)
 	for i := range us {
 		size += us[i].Bytes
-		if us[i].Group != group {
-			if group = us[i].Group; !us[i].Whole {
-				dict += us[i].Dict
-			}
-		}
 	}
-	return size >= f.copyLeast() && dict*dictShare <= size
+	return us[len(us)-1].To-us[0].From >= f.copyLeast() || size >= f.copyLeastBytes()
 }
 
 // outline opens a file to copy from. The second result closes it.

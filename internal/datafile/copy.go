@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"sort"
+	"sync"
 )
 
 // Piece is some rows of an Outline to be copied: its ends are ends of Units. First and Last are the keys of its first and
@@ -15,9 +17,11 @@ type Piece struct {
 	Deletes     int64
 }
 
-// Copy appends rows of another file without decoding them: its pages go into row groups of their own, each with the
-// dictionaries of the row group it comes from. Pages of a column whose codec is another than this file's are compressed
-// anew. Checksums of pages are verified. The Outline must be of a WriterConfig with the layout of this file.
+// Copy appends rows of another file without decoding them: its pages follow those that the open row group has. Indexes into a
+// dictionary are given the numbers of the row group's own where that is another one, but for pieces that are large enough to
+// be row groups with their own dictionaries (WriterConfig.LeastGroup). Pages of a column whose codec is another than this
+// file's are compressed anew. Checksums of pages are verified. The Outline must be of a WriterConfig with the layout of this
+// file; it is compared with others by its address, and its file must stay open until this returns.
 func (w *Writer) Copy(o *Outline, p Piece) error {
 	if w.err != nil {
 		return w.err
@@ -39,26 +43,25 @@ func (w *Writer) copy(o *Outline, p Piece) (err error) {
 	if err := w.start(); err != nil {
 		return err
 	}
-	if w.open {
-		if err := w.endGroup(); err != nil {
-			return err
-		}
+	first := sort.Search(len(o.Units), func(i int) bool { return o.Units[i].From >= p.From })
+	end := sort.Search(len(o.Units), func(i int) bool { return o.Units[i].To >= p.To }) + 1
+	if p.From >= p.To || end > len(o.Units) || o.Units[first].From != p.From || o.Units[end-1].To != p.To {
+		return corruptf("rows %d to %d are no pages", p.From, p.To)
 	}
-	start, lo, hi := int64(0), int64(math.MaxInt64), int64(math.MinInt64)
-	for g := range o.foot.groups {
-		end := start + o.foot.groups[g].rows
-		from, to := max(p.From, start), min(p.To, end)
-		if from < to {
-			c := &groupCopy{w: w, o: o, group: g, from: from - start, to: to - start, first: start}
-			if err := c.copy(); err != nil {
-				return fmt.Errorf("row group %d: %w", g, err)
-			}
-			lo, hi = min(lo, c.lo), max(hi, c.hi)
+	lo, hi := int64(math.MaxInt64), int64(math.MinInt64)
+	for units := o.Units[first:end]; len(units) > 0; {
+		n := 1
+		for n < len(units) && units[n].Group == units[0].Group {
+			n++
 		}
-		start = end
-	}
-	if p.From < 0 || p.From >= p.To || p.To > start {
-		return corruptf("the file has %d rows", start)
+		c, err := w.newGroupCopy(o, &units[0])
+		if err == nil {
+			err = c.copy(units[:n])
+		}
+		if err != nil {
+			return fmt.Errorf("row group %d: %w", units[0].Group, err)
+		}
+		lo, hi, units = min(lo, c.lo), max(hi, c.hi), units[n:]
 	}
 	if w.cfg.Keyed {
 		w.noteSeq(lo, hi)
@@ -74,99 +77,155 @@ func (w *Writer) copy(o *Outline, p Piece) (err error) {
 
 // groupCopy copies rows of one row group.
 type groupCopy struct {
-	w        *Writer
-	o        *Outline
-	group    int
-	from, to int64 // rows of the group
-	first    int64 // its first row in the file
-	lo, hi   int64 // of the sequence numbers
-
-	in   chunkReader
-	page page // to compress pages anew
+	w      *Writer
+	o      *Outline
+	group  int
+	first  int64 // its first row in the file
+	cols   []copiedChunk
+	lo, hi int64 // of the sequence numbers
 }
 
-func (c *groupCopy) copy() error {
-	w := c.w
-	g := groupMeta{rows: c.to - c.from, chunks: make([]chunkMeta, len(w.cols))}
-	c.in = chunkReader{f: c.o.f, step: copyStepBytes}
+// copiedChunk is a column chunk to copy from.
+type copiedChunk struct {
+	*chunk
+	leaf   *leaf
+	places []pagePlace
+	stats  []pageStats // nil: not known
+	byType bool        // its bounds are in the order of the type
+	dict   bool        // it has a dictionary
+}
+
+// newGroupCopy reads where the pages of a unit's row group are.
+func (w *Writer) newGroupCopy(o *Outline, u *Unit) (*groupCopy, error) {
+	c := &groupCopy{w: w, o: o, group: u.Group, cols: make([]copiedChunk, len(w.cols)), lo: math.MaxInt64, hi: math.MinInt64}
+	for g := range u.Group {
+		c.first += o.foot.groups[g].rows
+	}
+	g := &o.foot.groups[u.Group]
 	for i, e := range w.cols {
-		m, err := c.column(i, e)
-		if err != nil {
-			return fmt.Errorf("column %q: %w", e.name, err)
+		k := copiedChunk{chunk: &g.chunks[i], leaf: &o.foot.leaves[i], byType: i < len(o.foot.ordered) && o.foot.ordered[i]}
+		var err error
+		if k.places, err = readPlaces(&o.foot.tail, o.f, k.chunk, g.rows); err == nil && k.places == nil {
+			err = corruptf("the page index has changed")
 		}
-		g.chunks[i] = *m
-		e.mergeFile(&m.bounds)
-		e.fileNulls += max(m.nulls, 0)
-		if e.from == fromSeq {
-			if c.lo, c.hi = m.bounds.lo, m.bounds.hi; !m.bounds.known(orderInt) {
-				if c.lo, c.hi, err = c.o.sequences(c.first+c.from, c.first+c.to); err != nil {
-					return err
-				}
+		if err == nil && k.byType {
+			k.stats, err = readPageStats(&o.foot.tail, o.f, k.chunk, len(k.places))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("column %q: %w", e.name, err)
+		}
+		k.dict = k.places[0].at > k.offset
+		c.cols[i] = k
+	}
+	return c, nil
+}
+
+// copy copies units, into one row group or several.
+func (c *groupCopy) copy(units []Unit) error {
+	w := c.w
+	for len(units) > 0 {
+		n, size := w.fitting(units)
+		if w.open && w.rows > w.cutAt {
+			if err := w.cut(); err != nil {
+				return err
 			}
 		}
+		if w.open && (n == 0 || !c.joins(size)) {
+			if err := w.endGroup(); err != nil {
+				return err
+			}
+			n, _ = w.fitting(units)
+		}
+		if !w.open {
+			w.open, w.chosen = true, false
+			for _, e := range w.cols {
+				e.begin(plainEncoding)
+			}
+		}
+		from, to := units[0].From-c.first, units[n-1].To-c.first
+		if err := w.each(int(to-from), func(i int) error { return c.column(i, from, to) }); err != nil {
+			return err
+		}
+		w.rows += int(to - from)
+		w.cutAt, w.cutOf = w.rows, w.buffered()
+		if w.rows >= w.cfg.RowGroupRows || w.cutOf >= maxRowGroupBytes {
+			if err := w.endGroup(); err != nil {
+				return err
+			}
+		}
+		units = units[n:]
 	}
-	w.groups = append(w.groups, g)
 	return nil
 }
+
+// fitting is how many of some units, and how many bytes of them, have room in the open row group. One always has in a new one,
+// and so has a whole row group of calve's, which may be a little larger than the limit.
+func (w *Writer) fitting(units []Unit) (n int, size int64) {
+	rows, room := int64(w.cfg.RowGroupRows-w.rows), maxRowGroupBytes-w.buffered()
+	if !w.open {
+		room += maxRowGroupBytes / 4
+	}
+	for n < len(units) && (n == 0 && !w.open || units[n].To-units[0].From <= rows && size+units[n].Bytes <= room) {
+		size += units[n].Bytes
+		n++
+	}
+	return n, size
+}
+
+// joins reports whether pages of so many bytes become part of the open row group. They do unless that takes new numbers for
+// indexes into dictionaries that would be too large, or would be no help to readers: both are large enough for themselves, or
+// the pages outweigh by far what is there.
+func (c *groupCopy) joins(size int64) bool {
+	least, held := c.w.cfg.LeastGroup, c.w.buffered()
+	apart := size >= least && held >= least || size >= aloneRatio*least
+	for i, e := range c.w.cols {
+		if !c.cols[i].dict || !e.hasDict() || e.dictOf == c.dictID() {
+			continue
+		}
+		if apart || !e.loadDict() || e.dict.full() {
+			return false
+		}
+	}
+	return true
+}
+
+// aloneRatio times LeastGroup is what begins a row group of its own whatever there is.
+const aloneRatio = 16
+
+func (c *groupCopy) dictID() dictID { return dictID{c.o, c.group} }
 
 // copyStepBytes is how much of a file is read at once.
 const copyStepBytes = 1 << 20
 
-// column copies the dictionary and the pages of one column.
-func (c *groupCopy) column(i int, e *columnEncoder) (*chunkMeta, error) {
-	src, rows := &c.o.foot.groups[c.group].chunks[i], c.o.foot.groups[c.group].rows
-	places, err := readPlaces(&c.o.foot.tail, c.o.f, src, rows)
+// copyScratch is what the copying of a column needs for a while.
+type copyScratch struct {
+	in   chunkReader
+	page page // to take pages apart
+}
+
+// copyScratches lends it.
+var copyScratches = sync.Pool{New: func() any { return new(copyScratch) }}
+
+// column copies the pages of some rows of the row group in one column.
+func (c *groupCopy) column(i int, from, to int64) error {
+	e := c.w.cols[i]
+	k := &columnCopy{groupCopy: c, copiedChunk: &c.cols[i], e: e, copyScratch: copyScratches.Get().(*copyScratch)}
+	defer func() {
+		k.in.f = nil
+		copyScratches.Put(k.copyScratch)
+	}()
+	err := k.copy(from, to)
+	if err == nil && e.from == fromSeq {
+		lo, hi := k.bounds.lo, k.bounds.hi
+		if !k.bounds.known(orderInt) {
+			lo, hi, err = c.o.sequences(c.first+from, c.first+to)
+		}
+		c.lo, c.hi = min(c.lo, lo), max(c.hi, hi)
+	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("column %q: %w", e.name, err)
 	}
-	if places == nil {
-		return nil, corruptf("the page index has changed")
-	}
-	stats, err := readPageStats(&c.o.foot.tail, c.o.f, src, len(places))
-	if err != nil {
-		return nil, err
-	}
-	if i >= len(c.o.foot.ordered) || !c.o.foot.ordered[i] {
-		stats = nil
-	}
-	if !e.decided { // as the first page would
-		if e.decided = true; src.codec == codecNone {
-			e.codec = codecNone
-		}
-	}
-	k := &columnCopy{groupCopy: c, e: e, src: src, meta: &chunkMeta{fileColumn: e.fileColumn, codec: e.codec}, leaf: &c.o.foot.leaves[i]}
-	c.in.open(*src)
-	at := c.w.out.n
-	if places[0].at > src.offset {
-		k.meta.dictAt = at
-		if err := k.copyPage(places[0].at-src.offset, true, 0); err != nil {
-			return nil, fmt.Errorf("dictionary: %w", err)
-		}
-	}
-	k.meta.dataAt = c.w.out.n
-	for j, p := range places {
-		end := rows
-		if j+1 < len(places) {
-			end = places[j+1].row
-		}
-		if p.row < c.from || p.row >= c.to {
-			continue
-		}
-		if end > c.to {
-			return nil, corruptf("rows %d to %d are no pages", c.from, c.to)
-		}
-		c.in.seek(p.at)
-		m := pageMeta{at: c.w.out.n, firstRow: p.row - c.from}
-		if m.rows, err = k.values(p.size, end-p.row); err != nil {
-			return nil, fmt.Errorf("page %d: %w", j, err)
-		}
-		m.size = int32(c.w.out.n - m.at)
-		m.describe(e, stats, j)
-		k.meta.pages = append(k.meta.pages, m)
-	}
-	k.meta.packed = c.w.out.n - at
-	k.meta.records = c.to - c.from
-	return k.meta, k.summarize(c.from == 0 && c.to == rows, i)
+	return nil
 }
 
 // describe takes the statistics of a page over.
@@ -197,64 +256,104 @@ func (m *pageMeta) describe(e *columnEncoder, stats []pageStats, j int) {
 // indexBytes bytes.
 func mayBeCut(b []byte) bool { return len(b) >= indexBytes/4 }
 
-// columnCopy is the copying of a column chunk, or a part of one.
+// columnCopy is the copying of a part of a column chunk.
 type columnCopy struct {
 	*groupCopy
-	e    *columnEncoder
-	src  *chunk
-	leaf *leaf
-	meta *chunkMeta
-	used uint32 // encodings
+	*copiedChunk
+	*copyScratch
+	e       *columnEncoder
+	indexed bool    // table is ready
+	table   []int32 // new numbers of dictionary entries, -1: none yet; nil: they keep theirs
+	joined  *joinedDict
+
+	slots  int64
+	nulls  int64 // -1: not known
+	bounds bounds
 }
 
-// values copies a data page and gives the number of its slots.
-func (k *columnCopy) values(size, rows int64) (int, error) {
-	before := k.meta.values
-	if err := k.copyPage(size, false, rows); err != nil {
-		return 0, err
+// copy appends pages to the column chunk being filled.
+func (k *columnCopy) copy(from, to int64) error {
+	e, rows := k.e, k.o.foot.groups[k.group].rows
+	if !e.decided { // as the first page would
+		if e.decided = true; k.codec == codecNone {
+			e.codec = codecNone
+		}
 	}
-	return int(k.meta.values - before), nil
+	at := sort.Search(len(k.places), func(j int) bool { return k.places[j].row >= from })
+	end := at + sort.Search(len(k.places)-at, func(j int) bool { return k.places[at+j].row >= to })
+	if at == end || k.places[at].row != from || end < len(k.places) && k.places[end].row != to {
+		return corruptf("rows %d to %d are no pages", from, to)
+	}
+	last := k.places[end-1]
+	k.in = chunkReader{f: k.o.f, step: copyStepBytes, win: k.in.win}
+	k.in.open(*k.chunk)
+	k.in.stop = last.at + last.size
+	for j, p := range k.places[at:end] {
+		next := rows
+		if at+j+1 < len(k.places) {
+			next = k.places[at+j+1].row
+		}
+		k.in.seek(p.at)
+		m := pageMeta{at: int64(len(e.data)), firstRow: e.meta.records + p.row - from}
+		slots, err := k.copyPage(p.size, next-p.row)
+		if err != nil {
+			return fmt.Errorf("page %d: %w", at+j, err)
+		}
+		m.rows, m.size = slots, int32(int64(len(e.data))-m.at)
+		m.describe(e, k.stats, at+j)
+		k.count(&m)
+		e.meta.pages = append(e.meta.pages, m)
+	}
+	e.meta.records += to - from
+	return k.summarize(from, to, rows)
 }
 
-// copyPage copies the next page, which must have size bytes with its header; a data page of a column in which nothing
-// repeats must have that many rows.
-func (k *columnCopy) copyPage(size int64, dict bool, rows int64) error {
+// copyPage copies the next page, which must have size bytes with its header and, where nothing repeats, that many rows. It
+// gives the number of its slots.
+func (k *columnCopy) copyPage(size, rows int64) (int, error) {
 	if size > k.in.left() {
-		return corruptf("page of %d bytes exceeds its column chunk", size)
+		return 0, corruptf("page of %d bytes exceeds its column chunk", size)
 	}
-	start := k.in
+	start, e := k.in.pos, k.e
 	h, err := k.in.header()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	head := int(k.in.pos - start.pos)
-	isDict := h.typ == pageDictionary
-	if int64(head)+int64(h.packed) != size || isDict != dict || !dict && h.typ != pageData && h.typ != pageDataV2 {
-		return corruptf("page of type %d and %d bytes, the page index says %d", h.typ, head+int(h.packed), size)
+	head := int(k.in.pos - start)
+	if int64(head)+int64(h.packed) != size || h.typ != pageData && h.typ != pageDataV2 {
+		return 0, corruptf("page of type %d and %d bytes, the page index says %d", h.typ, head+int(h.packed), size)
 	}
 	if h.encoding < 0 || h.encoding > encRLEDict || copyable>>h.encoding&1 == 0 {
-		return unsupportedf("encoding %d", h.encoding)
+		return 0, unsupportedf("encoding %d", h.encoding)
 	}
-	if !dict {
-		if k.leaf.maxRep == 0 && int64(h.values) != rows || int64(h.values) < rows || h.values > maxPageRows {
-			return corruptf("page of %d values, the page index says %d rows", h.values, rows)
+	if k.leaf.maxRep == 0 && int64(h.values) != rows || int64(h.values) < rows || h.values > maxPageRows {
+		return 0, corruptf("page of %d values, the page index says %d rows", h.values, rows)
+	}
+	if h.encoding == encRLEDict || h.encoding == encPlainDict {
+		if err := k.openDict(); err != nil {
+			return 0, fmt.Errorf("dictionary: %w", err)
 		}
-		k.meta.values += int64(h.values)
+		e.lastEnc = dictEncoding
+	} else {
+		e.lastEnc = e.plainest()
 	}
-	k.used |= 1 << h.encoding
-	if k.src.codec != k.meta.codec {
-		return k.repack(h)
+	switch {
+	case k.table != nil && (h.encoding == encRLEDict || h.encoding == encPlainDict):
+		return int(h.values), k.renumber(h)
+	case k.codec != e.codec:
+		e.encodings[h.encoding] = true
+		return int(h.values), k.repack(h)
 	}
-	k.meta.full += int64(head) + int64(h.full)
-	if _, err := k.w.out.Write(k.in.win[k.in.at-head : k.in.at]); err != nil {
-		return err
-	}
-	return k.pour(h)
+	e.encodings[h.encoding] = true
+	e.full += int64(head) + int64(h.full)
+	e.data = append(e.data, k.in.win[k.in.at-head:k.in.at]...)
+	return int(h.values), k.pour(h)
 }
 
 // pour copies the bytes of a page.
 func (k *columnCopy) pour(h header) error {
 	sum := uint32(0)
+	k.e.data = grow(k.e.data, int(h.packed))
 	for left := int(h.packed); left > 0; {
 		b, err := k.in.peek(min(left, copyStepBytes))
 		if err != nil {
@@ -263,9 +362,7 @@ func (k *columnCopy) pour(h header) error {
 		if h.hasCRC {
 			sum = crc32.Update(sum, crc32.IEEETable, b)
 		}
-		if _, err := k.w.out.Write(b); err != nil {
-			return err
-		}
+		k.e.data = append(k.e.data, b...)
 		k.in.skip(len(b))
 		left -= len(b)
 	}
@@ -281,93 +378,98 @@ func (k *columnCopy) repack(h header) error {
 	if err != nil {
 		return err
 	}
-	var body []byte
 	if h.typ == pageDataV2 {
-		values, defs, reps, err := k.page.unpack(k.leaf, k.src.codec, h, stored)
+		values, defs, reps, err := k.page.unpack(k.leaf, k.codec, h, stored)
 		if err != nil {
 			return err
 		}
-		if k.leaf.maxRep > 0 {
-			body = append(binary.LittleEndian.AppendUint32(body, uint32(len(reps))), reps...)
-		}
-		if k.leaf.maxDef > 0 {
-			body = append(binary.LittleEndian.AppendUint32(body, uint32(len(defs))), defs...)
-		}
-		body = append(body, values...)
-	} else {
-		if body, err = k.page.inflate(k.src.codec, stored, int(h.full)); err != nil {
-			return err
-		}
-		if h.typ == pageData && (k.leaf.maxDef > 0 && h.levelEncoding != encRLE || k.leaf.maxRep > 0 && h.repeatEncoding != encRLE) {
-			return unsupportedf("level encodings %d and %d", h.levelEncoding, h.repeatEncoding)
-		}
+		k.e.body = append(k.e.putLevels(k.e.body[:0], k.leaf, defs, reps), values...)
+		return k.e.store(k.e.body, int(h.values), h.encoding)
 	}
+	body, err := k.page.inflate(k.codec, stored, int(h.full))
+	if err != nil {
+		return err
+	}
+	if k.leaf.maxDef > 0 && h.levelEncoding != encRLE || k.leaf.maxRep > 0 && h.repeatEncoding != encRLE {
+		return unsupportedf("level encodings %d and %d", h.levelEncoding, h.repeatEncoding)
+	}
+	return k.e.store(body, int(h.values), h.encoding)
+}
+
+// putLevels appends levels as a V1 page has them.
+func (e *columnEncoder) putLevels(b []byte, l *leaf, defs, reps []byte) []byte {
+	if l.maxRep > 0 {
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(reps))), reps...)
+	}
+	if l.maxDef > 0 {
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(defs))), defs...)
+	}
+	return b
+}
+
+// store compresses a data page and appends it to the column chunk.
+func (e *columnEncoder) store(body []byte, slots int, encoding int32) error {
 	if len(body) > math.MaxInt32 {
 		return unsupportedf("page of %d bytes", len(body))
 	}
-	e, packed := k.e, body
-	if k.meta.codec != codecNone {
+	packed := body
+	if e.codec != codecNone {
+		var err error
 		if e.packed, err = e.pack.compress(e.packed, body); err != nil {
 			return err
 		}
 		packed = e.packed
 	}
-	slots := int(h.values)
-	if h.typ == pageDictionary {
-		slots = -slots
-	}
-	e.body = appendPageHeader(e.body[:0], len(body), len(packed), crc32.ChecksumIEEE(packed), slots, h.encoding)
-	k.meta.full += int64(len(e.body) + len(body))
-	if _, err := k.w.out.Write(e.body); err != nil {
-		return err
-	}
-	_, err = k.w.out.Write(packed)
-	return err
+	at := len(e.data)
+	e.data = appendPageHeader(e.data, len(body), len(packed), crc32.ChecksumIEEE(packed), slots, encoding)
+	e.full += int64(len(e.data) - at + len(body))
+	e.data = append(e.data, packed...)
+	return nil
 }
 
-// summarize makes the statistics of the column chunk: those of the chunk they come from if all of it was copied, else of
-// the pages.
-func (k *columnCopy) summarize(whole bool, leaf int) error {
-	m, s := k.meta, &k.src.stats
-	for i := range m.pages {
-		p := &m.pages[i]
-		m.bounds.merge(&p.bounds, k.e.order)
-		if m.nulls >= 0 && p.nulls >= 0 {
-			m.nulls += int64(p.nulls)
-		} else {
-			m.nulls = -1
-		}
+// count adds a page to what is known of all of them.
+func (k *columnCopy) count(m *pageMeta) {
+	k.bounds.merge(&m.bounds, k.e.order)
+	k.slots += int64(m.rows)
+	if k.nulls >= 0 && m.nulls >= 0 {
+		k.nulls += int64(m.nulls)
+	} else {
+		k.nulls = -1
 	}
-	if whole {
-		if leaf < len(k.o.foot.ordered) && k.o.foot.ordered[leaf] && s.lo != nil && s.hi != nil {
-			if b := boundsOf(k.e.typ, s.lo, s.hi); !b.lost {
-				m.bounds = b
+}
+
+// summarize adds the statistics of the pages to those of the column chunk being filled: if all of a chunk was copied, that
+// chunk's, which may tell more.
+func (k *columnCopy) summarize(from, to, rows int64) error {
+	e, s := k.e, &k.chunk.stats
+	if from == 0 && to == rows {
+		if k.byType && s.lo != nil && s.hi != nil {
+			if b := boundsOf(e.typ, s.lo, s.hi); !b.lost {
+				k.bounds = b
 			}
 		}
-		if s.nulls >= 0 && s.nulls <= m.values {
-			m.nulls = s.nulls
+		if s.nulls >= 0 && s.nulls <= k.slots {
+			k.nulls = s.nulls
 		}
 	}
-	if m.nulls == m.values {
-		m.bounds = bounds{}
+	if k.nulls == k.slots {
+		k.bounds = bounds{}
 	}
-	if m.nulls < 0 && !k.e.nested() && k.e.from >= 0 {
-		n := int64(0)
-		if err := k.o.read([]RowRange{{k.first + k.from, k.first + k.to}}, []int{k.e.from}, func(r Rows) error {
-			n += int64(r.Cols[0].NullN())
+	if k.nulls < 0 && !e.nested() && e.from >= 0 {
+		k.nulls = 0
+		if err := k.o.read([]RowRange{{k.first + from, k.first + to}}, []int{e.from}, func(r Rows) error {
+			k.nulls += int64(r.Cols[0].NullN())
 			return nil
 		}); err != nil {
 			return err
 		}
-		m.nulls = n
 	}
-	if k.e.maxDef > 0 {
-		k.used |= 1 << encRLE
-	}
-	for i := range int32(encRLEDict + 1) {
-		if k.used>>i&1 == 1 {
-			m.encodings = append(m.encodings, i)
-		}
+	m := &e.meta
+	m.bounds.merge(&k.bounds, e.order)
+	if m.values += k.slots; k.nulls < 0 || m.nulls < 0 {
+		m.nulls = -1
+	} else {
+		m.nulls += k.nulls
 	}
 	return nil
 }

@@ -110,6 +110,86 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// TestCopyJoins copies pieces of several files in turn, and writes some rows itself: dictionaries are joined, or row groups are
+// apart if the writer is told so. The file has the same rows, for three libraries, and the same description as one that was
+// written.
+func TestCopyJoins(t *testing.T) {
+	for name, s := range map[string]*schema.Schema{"flat": allTypes(t), "nested": nestedTypes(t)} {
+		for seed, c := range []struct {
+			from, to string
+			shape    valueShape
+			least    int64
+			groups   int // at most
+		}{
+			{"zstd", "zstd", valueShape{nulls: 0.1, repeats: 9}, 1 << 30, 4}, {"snappy", "zstd", valueShape{repeats: 5, nulls: 0.1}, 1 << 30, 4},
+			{"none", "snappy", valueShape{repeats: 30, nulls: 0.9}, 1 << 30, 4}, {"zstd", "none", valueShape{repeats: 9, nulls: 1}, 1 << 30, 4},
+			{"zstd", "zstd", valueShape{repeats: 9}, 1, 1 << 30}, {"zstd", "lz4", valueShape{repeats: 9, long: 200}, 3000, 1 << 30},
+		} {
+			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
+				r := newRand(70 + uint64(seed))
+				cfg := WriterConfig{Schema: s, Keyed: true, Compression: c.from, RowGroupRows: 200, CutRows: 70}
+				var from []*Outline
+				var rows []Rows
+				for i := range 3 {
+					x := c.shape
+					x.repeats += i // other values
+					in := randomRows(r, s, 1000*i, 500, x)
+					b, _ := writeFile(t, cfg, in)
+					cfg := cfg
+					cfg.Compression = c.to
+					from, rows = append(from, outlineOf(t, b, cfg, 1)), append(rows, in)
+				}
+				cfg.Compression, cfg.RowGroupRows, cfg.CutRows, cfg.LeastGroup = c.to, 700, 64, c.least
+				var buf bytes.Buffer
+				w, err := NewWriter(&buf, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var in []Rows
+				at := make([]int, len(from))
+				for range 24 {
+					f := r.IntN(len(from))
+					u := from[f].Units[at[f]%len(from[f].Units)]
+					at[f]++
+					part := sliceRows(rows[f], allColumns(s), u.From, int(u.To-u.From), true)
+					if in = append(in, part); r.IntN(4) > 0 {
+						err = w.Copy(from[f], piece(t, from[f], u.From, u.To))
+					} else {
+						err = w.Write(part)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				info, err := w.Close()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := concat(t, in, len(s.Fields))
+				got, err := readFile(buf.Bytes(), s, ReadSpec{Schema: s, Cols: allColumns(s), KeyValue: true, BatchRows: 100})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sameRows(t, s, allColumns(s), concat(t, got, len(s.Fields)), want)
+				arrowReads(t, buf.Bytes(), s, want)
+				if name == "flat" {
+					parquetGo(t, buf.Bytes(), s, want)
+				}
+				cfg.Schema = s
+				_, described := writeFile(t, cfg, want)
+				sameInfo(t, s, info, described)
+				foot, err := readFooter(openBytes(buf.Bytes()), tailBytes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(foot.groups); n > c.groups || c.least == 1 && n < 8 {
+					t.Errorf("%d row groups of %d rows", n, want.N)
+				}
+			})
+		}
+	}
+}
+
 // sameInfo compares the descriptions of files with the same rows.
 func sameInfo(t *testing.T, s *schema.Schema, got, want Info) {
 	t.Helper()

@@ -61,6 +61,10 @@ type columnEncoder struct {
 	data      []byte // data pages
 	full      int64
 	meta      chunkMeta
+	kept      keptDict    // a dictionary that came with copied pages; then dict is empty
+	dictOf    dictID      // where indexes come from that keep their numbers
+	joined    *joinedDict // the last whose indexes get others
+	lastEnc   encoding    // of the last page that was copied
 
 	// The file.
 	codec     int32
@@ -89,6 +93,7 @@ func (e *columnEncoder) begin(enc encoding) {
 	e.data, e.full = e.data[:0], 0
 	e.meta = chunkMeta{fileColumn: e.fileColumn}
 	e.dict.reset()
+	e.kept, e.dictOf, e.joined = keptDict{}, dictID{}, nil
 }
 
 // check refuses arrays that are not what the column declares.
@@ -195,22 +200,21 @@ func (e *columnEncoder) endPage() error {
 	})
 	e.meta.values += int64(e.rows)
 	e.meta.records += int64(e.records)
-	e.meta.nulls += int64(e.nulls)
+	if e.meta.nulls >= 0 {
+		e.meta.nulls += int64(e.nulls)
+	}
 	e.rows, e.records, e.nulls, e.bits, e.page = 0, 0, 0, 0, bounds{}
 	e.defs, e.reps = e.defs[:0], e.reps[:0]
 	e.vals, e.i32, e.i64, e.idx = e.vals[:0], e.i32[:0], e.i64[:0], e.idx[:0]
 	if e.enc == dictEncoding && e.dictUseless() {
-		e.enc = deltaEncoding
-		if e.phys != typeInt32 && e.phys != typeInt64 {
-			e.enc = plainEncoding
-		}
+		e.enc = e.plainest()
 	}
 	return nil
 }
 
 // dictUseless reports whether values should be written without the dictionary from now on.
 func (e *columnEncoder) dictUseless() bool {
-	rows := e.meta.values - e.meta.nulls
+	rows := e.meta.values - max(e.meta.nulls, 0)
 	return e.dict.full() || rows >= pageRows/2 && 2*int64(e.dict.n) > rows
 }
 
@@ -265,7 +269,7 @@ func (e *columnEncoder) compress(b []byte) ([]byte, error) {
 
 // size estimates the bytes of the column chunk so far.
 func (e *columnEncoder) size() int64 {
-	n := int64(len(e.data) + len(e.dict.data)/2)
+	n := int64(len(e.data) + len(e.dict.data)/2 + len(e.kept.page))
 	return n + int64(len(e.vals)+2*len(e.i32)+3*len(e.i64)+2*len(e.idx)+len(e.defs)/2)/2
 }
 
@@ -275,7 +279,11 @@ func (e *columnEncoder) end() (dict []byte, err error) {
 		return nil, err
 	}
 	m := &e.meta
-	if e.usedDict {
+	switch {
+	case e.kept.page != nil:
+		e.full += int64(e.kept.full)
+		dict = e.kept.page
+	case e.usedDict:
 		body := e.dict.data
 		if e.codec != codecNone {
 			if e.packed, err = e.pack.compress(e.packed, body); err != nil {
@@ -295,7 +303,7 @@ func (e *columnEncoder) end() (dict []byte, err error) {
 		}
 	}
 	m.codec, m.full, m.packed = e.codec, e.full, int64(len(dict)+len(e.data))
-	e.fileNulls += m.nulls
+	e.fileNulls += max(m.nulls, 0)
 	e.mergeFile(&m.bounds)
 	if len(m.bounds.tlo) > statsBytes || len(m.bounds.thi) > statsBytes {
 		m.bounds = bounds{any: true, lost: true} // the footer does not have them

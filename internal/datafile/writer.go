@@ -23,6 +23,9 @@ const (
 	maxRowGroupBytes    = 32 << 20
 )
 
+// LeastGroup is the least WriterConfig.LeastGroup that is good for readers.
+const LeastGroup = 1 << 20
+
 // All columns end a page at the first of these limits, so that the rows between two such cuts can be copied as they are: see
 // Outline. A cut is not worth less than some 32 KiB a column.
 const (
@@ -45,6 +48,9 @@ type WriterConfig struct {
 	RowGroupRows int
 	// CutRows is the number of rows after which all columns end a page; 0 is 8,192.
 	CutRows int
+	// LeastGroup is the size from which copied pages are not put into a row group with what is there, if that takes new numbers
+	// for their dictionaries' entries; 0 is LeastGroup. Files of compactions have about two row groups, at most, for each so many bytes.
+	LeastGroup int64
 	// Parallel is how many goroutines encode the columns of a Write. At 1 and below the caller does it alone.
 	Parallel int
 	// Stats gives the statistics mode of a table column. nil is truncate(16) for all. Key columns of thin files have
@@ -80,6 +86,7 @@ type Writer struct {
 
 	groups []groupMeta
 	open   bool  // a row group is
+	chosen bool  // its encodings are: they are not before rows are written
 	rows   int   // in it
 	cutAt  int   // its rows up to the last cut,
 	cutOf  int64 // and what was buffered then
@@ -101,6 +108,9 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	}
 	if cfg.CutRows <= 0 {
 		cfg.CutRows = defaultCutRows
+	}
+	if cfg.LeastGroup <= 0 {
+		cfg.LeastGroup = LeastGroup
 	}
 	if cfg.ZstdLevel == 0 {
 		cfg.ZstdLevel = 1
@@ -225,8 +235,22 @@ func (w *Writer) begin(r Rows) error {
 		}
 		e.begin(enc)
 	}
-	w.open = true
+	w.open, w.chosen = true, true
 	return nil
+}
+
+// join makes a row group that has copied pages ready for rows. They are encoded as the pages before, which the rows of
+// another file chose: mostly there are more of those.
+func (w *Writer) join() {
+	for _, e := range w.cols {
+		if !w.chosen {
+			e.enc = e.lastEnc
+		}
+		if e.enc == dictEncoding && (!e.loadDict() || e.dict.full()) {
+			e.enc = e.plainest()
+		}
+	}
+	w.chosen = true
 }
 
 // note keeps what the manifest wants to know of the rows as a whole.
@@ -280,6 +304,8 @@ func (w *Writer) append(r Rows) error {
 		if err := w.begin(r); err != nil {
 			return err
 		}
+	} else if w.rows == w.cutAt {
+		w.join()
 	}
 	if err := w.each(r.N, func(i int) error { return w.encode(w.cols[i], r) }); err != nil {
 		return err
@@ -290,10 +316,16 @@ func (w *Writer) append(r Rows) error {
 	case w.rows >= w.cfg.RowGroupRows || size >= maxRowGroupBytes:
 		return w.endGroup()
 	case w.rows-w.cutAt >= w.cfg.CutRows || size-w.cutOf >= max(cutBytes, cutColumnBytes*int64(len(w.cols))):
-		w.cutAt, w.cutOf = w.rows, size
-		return w.each(r.N, func(i int) error { return w.cols[i].endPage() })
+		return w.cut()
 	}
 	return nil
+}
+
+// cut ends a page of every column.
+func (w *Writer) cut() error {
+	rows := w.rows - w.cutAt
+	w.cutAt, w.cutOf = w.rows, w.buffered()
+	return w.each(rows, func(i int) error { return w.cols[i].endPage() })
 }
 
 // buffered is about how many bytes the open row group will have.
