@@ -355,8 +355,11 @@ func TestCopyHostile(t *testing.T) {
 				}
 				c[at] ^= byte(1 << r.IntN(8))
 			}
-			before := allocated()
-			err := copyAll(c, WriterConfig{Schema: s, Keyed: true, Compression: []string{"zstd", "none"}[r.IntN(2)]})
+			before, good := allocated(), []byte(nil)
+			if r.IntN(2) == 0 {
+				good = b
+			}
+			err := copyAll(good, c, WriterConfig{Schema: s, Keyed: true, Compression: []string{"zstd", "none"}[r.IntN(2)]})
 			if n := allocated() - before; n > allocLimit+64*uint64(len(b)) {
 				t.Fatalf("copying %d bytes allocated %d MB (%v)", len(b), n>>20, err)
 			}
@@ -372,24 +375,30 @@ func TestCopyHostile(t *testing.T) {
 	}
 }
 
-func copyAll(b []byte, cfg WriterConfig) error {
-	o, err := NewOutline(openBytes(b), "test.parquet", cfg.Schema, cfg, 1)
-	if err != nil || len(o.Units) == 0 {
-		return err
-	}
+// copyAll copies a file, or one and then another.
+func copyAll(good, b []byte, cfg WriterConfig) error {
 	w, err := NewWriter(io.Discard, cfg)
 	if err != nil {
 		return err
 	}
-	p := Piece{RowRange: RowRange{0, o.Units[len(o.Units)-1].To}}
-	if p.First, p.Last, err = o.Edges(p.From, p.To); err != nil {
-		return err
-	}
-	if p.Deletes, err = o.Deletes(p.From, p.To); err != nil {
-		return err
-	}
-	if err := w.Copy(o, p); err != nil {
-		return err
+	for _, b := range [][]byte{good, b} {
+		if b == nil {
+			continue
+		}
+		o, err := NewOutline(openBytes(b), "test.parquet", cfg.Schema, cfg, 1)
+		if err != nil || len(o.Units) == 0 {
+			return err
+		}
+		p := Piece{RowRange: RowRange{0, o.Units[len(o.Units)-1].To}}
+		if p.First, p.Last, err = o.Edges(p.From, p.To); err != nil {
+			return err
+		}
+		if p.Deletes, err = o.Deletes(p.From, p.To); err != nil {
+			return err
+		}
+		if err := w.Copy(o, p); err != nil {
+			return err
+		}
 	}
 	_, err = w.Close()
 	return err
