@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
 )
 
@@ -114,50 +115,103 @@ func fitting(group []manifest.DataFile, p AppendPolicy) int {
 }
 
 // compactAppend writes the rows of the job's files, in their order, as one file, whose sequence numbers begin with the
-// first file's as in `append.BucketedAppendCompactManager`. If it fails it deletes the file.
+// first file's as in `append.BucketedAppendCompactManager`. Pages of all but small files are copied. If it fails it deletes
+// the file.
 func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, error) {
 	files := slices.Clone(job.Files)
 	slices.SortFunc(files, func(a, b manifest.DataFile) int { return inOrder(&a, &b) })
 	if f.Options.RowTracking {
 		return f.compactTracked(ctx, part, job, files)
 	}
-	o := &outputs{files: f, part: part, src: manifest.FromCompact} // it never rolls: the picker took what fits
-	rows := int64(0)
-	run := f.OpenRun(ctx, part, files, f.Schema, allColumns(f.Schema))
-	pace := f.pacer(job)
-	err := func() error {
-		for {
-			r, err := run.Next(ctx)
-			if errors.Is(err, io.EOF) {
-				return o.end(ctx)
-			}
-			if err != nil {
-				return err
-			}
-			rows += int64(r.N)
-			if err := o.write(ctx, r); err != nil {
-				return err
-			}
-			if err := pace(ctx, r.N); err != nil {
-				return err
-			}
-		}
-	}()
-	if c, ok := run.(io.Closer); ok {
-		err = errors.Join(err, c.Close())
-	}
-	want := int64(0)
-	for i := range files {
-		want += files[i].Rows
-	}
-	if err == nil && rows != want {
-		err = fmt.Errorf("%d rows were read, the manifest says %d", rows, want)
+	// It never rolls: the picker took what fits.
+	a := &appending{files: f, part: part, pace: f.pacer(job), out: &outputs{files: f, part: part, src: manifest.FromCompact, group: f.groupLeast(files)}}
+	err := a.all(ctx, files)
+	if err == nil {
+		err = a.out.end(ctx)
 	}
 	if err != nil {
-		return Change{}, o.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
+		return Change{}, a.out.discard(ctx, fmt.Errorf("compact %s: %w", f.Store.URL(part.Dir), err))
 	}
 	if len(files) > 0 {
-		o.number(files[0].MinSeq)
+		a.out.number(files[0].MinSeq)
 	}
-	return Change{Removed: job.Files, Added: o.made}, nil
+	return Change{Removed: job.Files, Added: a.out.made, Copied: a.copied}, nil
+}
+
+// appending brings the rows of files, one after the other, into the output.
+type appending struct {
+	files  Files
+	part   Part
+	out    *outputs
+	pace   func(ctx context.Context, rows int) error
+	copied int64
+}
+
+func (a *appending) all(ctx context.Context, files []manifest.DataFile) error {
+	for i := range files {
+		m := &files[i]
+		rows, err := a.copy(ctx, m)
+		if a.copied += rows; err == nil && rows == 0 {
+			rows, err = a.write(ctx, m)
+		}
+		if err == nil && rows != m.Rows {
+			err = fmt.Errorf("data file %s: %d rows were read, the manifest says %d", m.Name, rows, m.Rows)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy copies the pages of a file, unless it is small or cannot be copied: then it gives 0.
+func (a *appending) copy(ctx context.Context, m *manifest.DataFile) (n int64, err error) {
+	f := a.files
+	if !f.maySomeCopy() || m.Rows < f.copyLeast() && m.Size < f.copyLeastBytes() {
+		return 0, nil
+	}
+	o, closeFile, err := f.outline(ctx, a.part, m, 1)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, closeFile()) }()
+	if len(o.Units) == 0 {
+		return 0, nil
+	}
+	for end := o.Units[len(o.Units)-1].To; n < end; {
+		p := datafile.Piece{RowRange: datafile.RowRange{From: n, To: a.out.fitting(o, datafile.RowRange{From: n, To: end})}}
+		if err := a.out.copy(ctx, o, p); err != nil {
+			return n, err
+		}
+		n = p.To
+		if err := a.pace(ctx, int(p.To-p.From)); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// write decodes the rows of a file.
+func (a *appending) write(ctx context.Context, m *manifest.DataFile) (n int64, err error) {
+	f := a.files
+	run := f.OpenRun(ctx, a.part, []manifest.DataFile{*m}, f.Schema, allColumns(f.Schema))
+	if c, ok := run.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
+	for {
+		r, err := run.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		n += int64(r.N)
+		if err := a.out.write(ctx, r); err != nil {
+			return n, err
+		}
+		if err := a.pace(ctx, r.N); err != nil {
+			return n, err
+		}
+	}
 }

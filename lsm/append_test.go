@@ -17,7 +17,9 @@ func TestCompactAppend(t *testing.T) {
 	r := newRand(t)
 	s := newSchema(t, nil, map[string]string{"target-file-size": "4 kb", "bucket": "1", "bucket-key": "n", "compaction.min.file-num": "3"}, "v STRING", "n INT")
 	b := newBucket(t, r, storage.NewMem(), s)
+	b.files.leastCopy, b.files.cutRows, b.files.leastGroup = 20, 8, 1+int64(r.IntN(2000))
 	var want []string
+	copied, rewritten := int64(0), int64(0)
 	compact := func(j Job) {
 		before := sumRows(j.Files)
 		c, err := b.files.Compact(t.Context(), b.part, j)
@@ -30,6 +32,7 @@ func TestCompactAppend(t *testing.T) {
 		if err := b.levels.Apply(c); err != nil {
 			t.Fatal(err)
 		}
+		copied, rewritten = copied+c.Copied, rewritten+before
 	}
 	for i := range 60 {
 		rows := make([]row, 1+r.IntN(30))
@@ -65,6 +68,9 @@ func TestCompactAppend(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%d rows came back, want %d in their order", len(got), len(want))
+	}
+	if copied == 0 || copied == rewritten {
+		t.Errorf("%d of %d rows were copied", copied, rewritten)
 	}
 	for i := 1; i < len(files); i++ {
 		if files[i].MinSeq != files[i-1].MaxSeq+1 {

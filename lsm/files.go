@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"sort"
 	"time"
 
 	"github.com/calve-io/calve/internal/binrow"
@@ -119,19 +120,22 @@ func (o *outputs) copy(ctx context.Context, from *datafile.Outline, p datafile.P
 	return nil
 }
 
-// fitting is where the rows of a file, copied from a row on, fill the file being written.
+// pieceBytes is about how much is copied at once: in between a compaction may be told to wait.
+const pieceBytes = 16 << 20
+
+// fitting is where rows of a file that are copied at once end, counted from a row on: before they are many, or where they
+// fill the file being written.
 func (o *outputs) fitting(from *datafile.Outline, rows datafile.RowRange) int64 {
-	if o.roll == 0 {
-		return rows.To
-	}
-	room := o.roll
-	if o.w != nil {
-		room -= o.w.Size()
-	}
-	for _, u := range from.Units {
-		if u.From < rows.From {
-			continue
+	room := int64(pieceBytes)
+	if o.roll > 0 {
+		used := int64(0)
+		if o.w != nil {
+			used = o.w.Size()
 		}
+		room = min(room, o.roll-used)
+	}
+	first := sort.Search(len(from.Units), func(i int) bool { return from.Units[i].From >= rows.From })
+	for _, u := range from.Units[first:] {
 		if room -= u.Bytes; room <= 0 || u.To >= rows.To {
 			return min(u.To, rows.To)
 		}
