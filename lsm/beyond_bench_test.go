@@ -78,3 +78,49 @@ func benchBeyond(b *testing.B, noCopy bool, level0 string) {
 	}
 	w.report(benchRuns * benchRows)
 }
+
+// BenchmarkCompactPlaces compacts a large run with a small one, whose keys are those of some places in it.
+func BenchmarkCompactPlaces(b *testing.B) {
+	const large, places, each = 1_000_000, 40, 100
+	s := benchSchema(b, true)
+	bk := newBucket(b, newRand(b), storage.NewMem(), s)
+	keys := make([]int64, large)
+	for i := range keys {
+		keys[i] = int64(i)
+	}
+	var late []int64
+	for i := range places {
+		late = append(late, keys[i*large/places:][:each]...)
+	}
+	for run, keys := range [][]int64{keys, late} {
+		rows := benchBatch(s, run, keys)
+		clear(rows.Kinds)
+		made, err := bk.files.Flush(b.Context(), bk.part, []datafile.Rows{rows}, nil, int64(run*large))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := bk.levels.Apply(Change{Added: made}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	job, ok := PickFull(bk.levels, bk.policy)
+	if !ok {
+		b.Fatal("nothing to do")
+	}
+	w := newStopwatch(b)
+	for b.Loop() {
+		change, err := bk.files.Compact(b.Context(), bk.part, job)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		b.ReportMetric(float64(change.Copied)/large, "copied")
+		for _, f := range change.Added {
+			if err := bk.files.Store.Delete(b.Context(), bk.part.Dir+"/"+f.Name); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StartTimer()
+	}
+	w.report(large + places*each)
+}

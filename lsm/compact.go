@@ -176,20 +176,37 @@ func (c *compaction) rewrite(ctx context.Context, section []SortedRun) error {
 	if err != nil {
 		return err
 	}
+	if err := c.fill(ctx, parts); err != nil {
+		return err
+	}
+	for _, r := range section {
+		c.change.Removed = append(c.change.Removed, r.Files...)
+	}
+	return nil
+}
+
+// fill copies and merges stretches into the output.
+func (c *compaction) fill(ctx context.Context, parts []stretch) (err error) {
+	from := newOutlines(parts)
+	defer func() { err = errors.Join(err, from.close()) }()
 	for i := range parts {
 		p := &parts[i]
-		if p.file != nil {
-			if err := c.copyRows(ctx, p); err != nil {
+		if p.file == nil {
+			if err := c.merge(ctx, p.merge); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := c.merge(ctx, p.merge); err != nil {
+		o, err := from.get(ctx, c, p.file)
+		if err == nil {
+			err = c.copyRows(ctx, p, o)
+		}
+		if err == nil {
+			err = from.done(p.file)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	for _, r := range section {
-		c.change.Removed = append(c.change.Removed, r.Files...)
 	}
 	return nil
 }

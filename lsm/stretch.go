@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path"
 	"slices"
@@ -24,6 +25,9 @@ const (
 	maxUnits  = 1 << 16
 	copyRows  = 4 << 10
 	copyBytes = 16 << 10
+	// A file of less than one part in pointShare of its section, and of no more than pointRows rows, is cut into single rows.
+	pointShare = 16
+	pointRows  = 16 << 10
 	// mostGroups is about how many row groups copying makes in a file, if not of less than a megabyte.
 	mostGroups = 256
 )
@@ -80,11 +84,19 @@ func (c *compaction) stretches(ctx context.Context, section []SortedRun) ([]stre
 		return []stretch{all}, nil
 	}
 	var units []keyUnit
-	some := false
+	some, points := false, int64(0)
 	for i, r := range section {
 		first := len(units)
 		for j := range r.Files {
-			more, err := c.units(ctx, &r.Files[j], max(c.files.unitLeast(), size/maxUnits))
+			m := &r.Files[j]
+			var more []keyUnit
+			var err error
+			if m.Rows <= pointRows && m.Size*pointShare < size && points+m.Rows <= maxUnits {
+				points += m.Rows
+				more, err = c.points(ctx, m)
+			} else {
+				more, err = c.units(ctx, m, max(c.files.unitLeast(), size/maxUnits))
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -150,6 +162,37 @@ func (c *compaction) units(ctx context.Context, m *manifest.DataFile, grain int6
 		return out, nil
 	}()
 	return out, errors.Join(err, closeFile())
+}
+
+// points are the rows of a file, each a unit of its own. A page of a few new rows has bounds that are those of nearly all there
+// is; their keys tell what they really meet. They are not copied.
+func (c *compaction) points(ctx context.Context, m *manifest.DataFile) (out []keyUnit, err error) {
+	s := c.files.Schema
+	keys := NewKeys(s)
+	run := c.files.OpenRun(ctx, c.part, []manifest.DataFile{*m}, s, s.KeyColumns())
+	if r, ok := run.(io.Closer); ok {
+		defer func() { err = errors.Join(err, r.Close()) }()
+	}
+	var code []byte
+	for {
+		rows, err := run.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		v, err := keys.Encode(rows.Cols, rows.N)
+		if err != nil {
+			return nil, fmt.Errorf("keys of data file %s: %w", m.Name, err)
+		}
+		for i := range rows.N {
+			code = keys.AppendCode(code[:0], &v, i)
+			at := int64(len(out))
+			k := string(code)
+			out = append(out, keyUnit{Unit: datafile.Unit{RowRange: datafile.RowRange{From: at, To: at + 1}}, file: m, lo: k, hi: k})
+		}
+	}
 }
 
 // tighten makes the bounds of a file's units follow from each other, since its rows are sorted: those of composite keys are
@@ -344,15 +387,63 @@ func (f Files) schemaOf(ctx context.Context, m *manifest.DataFile, name string) 
 	return s, nil
 }
 
+// outlines are files that stretches are copied from, open from the first to the last of them: at most one of each run.
+type outlines struct {
+	open map[string]openOutline // by name
+	left map[string]int         // stretches to come
+}
+
+type openOutline struct {
+	*datafile.Outline
+	close func() error
+}
+
+func newOutlines(parts []stretch) *outlines {
+	o := &outlines{open: map[string]openOutline{}, left: map[string]int{}}
+	for i := range parts {
+		if f := parts[i].file; f != nil {
+			o.left[f.Name]++
+		}
+	}
+	return o
+}
+
+// get opens the file of the next stretch.
+func (o *outlines) get(ctx context.Context, c *compaction, m *manifest.DataFile) (*datafile.Outline, error) {
+	if x, ok := o.open[m.Name]; ok {
+		return x.Outline, nil
+	}
+	x, closeFile, err := c.files.outline(ctx, c.part, m, 1)
+	if err != nil {
+		return nil, err
+	}
+	o.open[m.Name] = openOutline{x, closeFile}
+	return x, nil
+}
+
+// done closes the file of a stretch if it was the last.
+func (o *outlines) done(m *manifest.DataFile) error {
+	if o.left[m.Name]--; o.left[m.Name] > 0 {
+		return nil
+	}
+	x := o.open[m.Name]
+	delete(o.open, m.Name)
+	return x.close()
+}
+
+// close closes all files.
+func (o *outlines) close() error {
+	var errs []error
+	for _, x := range o.open {
+		errs = append(errs, x.close())
+	}
+	return errors.Join(errs...)
+}
+
 // copyRows copies a stretch into the output. It is an error if the keys are not where the page index of the file says, for
 // by it the other stretches were cut.
-func (c *compaction) copyRows(ctx context.Context, s *stretch) (err error) {
+func (c *compaction) copyRows(ctx context.Context, s *stretch, o *datafile.Outline) (err error) {
 	m := s.file
-	o, closeFile, err := c.files.outline(ctx, c.part, m, 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeFile()) }()
 	if len(o.Units) == 0 || o.Units[len(o.Units)-1].To != m.Rows {
 		return fmt.Errorf("data file %s has changed", m.Name)
 	}

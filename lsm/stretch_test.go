@@ -177,3 +177,43 @@ func TestCopiesWhatIsBeyond(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesBetweenPlaces: a few rows whose keys are in many places of a large run make it be merged in these places only.
+func TestCopiesBetweenPlaces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	s := benchSchema(t, true)
+	b := newBucket(t, r, storage.NewMem(), s)
+	const rows, places = 40_000, 8
+	b.files.leastCopy, b.files.cutRows = 1024, 1024
+	large := make([]int64, rows)
+	for i := range large {
+		large[i] = int64(i)
+	}
+	var late []int64
+	for i := range places {
+		late = append(late, large[i*rows/places:][:10]...)
+	}
+	for run, keys := range [][]int64{large, late} {
+		in := benchBatch(s, run, keys)
+		clear(in.Kinds)
+		made, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{in}, nil, int64(run*rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.levels.Apply(Change{Added: made}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	job, ok := PickFull(b.levels, b.policy)
+	if !ok {
+		t.Fatal("nothing to do")
+	}
+	want := b.trial(job)
+	c := b.compact(job)
+	if diff := diffRows(drain(t, b.open(c.Added), nil), want); diff != "" {
+		t.Fatal(diff)
+	}
+	if least := int64(rows - places*1024); c.Copied < least || c.Copied == rows {
+		t.Errorf("%d of %d rows were copied, want %d or a few more", c.Copied, rows, least)
+	}
+}
