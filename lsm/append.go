@@ -167,7 +167,7 @@ func (a *appending) all(ctx context.Context, files []manifest.DataFile) error {
 // copy copies the pages of a file, unless it is small or cannot be copied: then it gives 0.
 func (a *appending) copy(ctx context.Context, m *manifest.DataFile) (n int64, err error) {
 	f := a.files
-	if !f.maySomeCopy() || m.Rows < f.copyLeast() && m.Size < f.copyLeastBytes() {
+	if !f.maySomeCopy() || f.Vectors[m.Name] != nil || m.Rows < f.copyLeast() && m.Size < f.copyLeastBytes() {
 		return 0, nil
 	}
 	o, closeFile, err := f.outline(ctx, a.part, m, 1)

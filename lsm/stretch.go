@@ -91,7 +91,7 @@ func (c *compaction) stretches(ctx context.Context, section []SortedRun) ([]stre
 			m := &r.Files[j]
 			var more []keyUnit
 			var err error
-			if m.Rows <= pointRows && m.Size*pointShare < size && points+m.Rows <= maxUnits {
+			if m.Rows <= pointRows && m.Size*pointShare < size && points+m.Rows <= maxUnits && c.files.Vectors[m.Name] == nil {
 				points += m.Rows
 				more, err = c.points(ctx, m)
 			} else {
