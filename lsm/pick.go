@@ -97,13 +97,19 @@ func Pick(l *Levels, p Policy) (Job, bool) {
 	return l.lift(runs, p)
 }
 
-// lift brings level 0 up, if the policy asks for that.
+// lift brings level 0 up, if the policy asks for that. Where no level is free above it, it must be merged with a run that is
+// there, and as many are taken as it pays to (due): with two levels above level 0 the first would else be written anew for
+// each flush until it is larger than the second.
 func (l *Levels) lift(runs []SortedRun, p Policy) (Job, bool) {
-	young := len(l.level[0])
-	if !p.Lift || young == 0 {
+	n := len(l.level[0])
+	if !p.Lift || n == 0 {
 		return Job{}, false
 	}
-	return l.job(runs, similar(runs, young, p), p)
+	if slots := max(p.NumLevels, l.NumLevels()) - 1; len(runs)-n >= slots {
+		lifted := append([]SortedRun{{Files: runFiles(runs[:n])}}, runs[n:]...) // level 0 is one flush
+		n = max(n, n-1+due(lifted, slots))
+	}
+	return l.job(runs, similar(runs, n, p), p)
 }
 
 // due says how many of the newest runs it pays to merge when there are more than slots.

@@ -98,7 +98,7 @@ func policyOf(t *testing.T, d *directive) Policy {
 	p := Policy{
 		NumLevels: d.int(t, "levels", 3), Trigger: d.int(t, "trigger", 5), StopTrigger: d.int(t, "stop", 8),
 		MaxSizeAmplificationPercent: d.int(t, "amp", 200), SizeRatio: d.int(t, "ratio", 1),
-		TargetFileSize: int64(d.int(t, "target", 0)),
+		TargetFileSize: int64(d.int(t, "target", 0)), Lift: d.int(t, "lift", 0) > 0,
 	}
 	if order := d.int(t, "append", 0); order > 0 {
 		p.Append = &AppendPolicy{MinFiles: d.int(t, "min", 5), SizeRatio: p.SizeRatio, TargetFileSize: p.TargetFileSize, Ordered: order > 1}

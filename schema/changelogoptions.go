@@ -21,6 +21,7 @@ const (
 	optRowDeduplicate       = "changelog-producer.row-deduplicate"
 	optRowDeduplicateIgnore = "changelog-producer.row-deduplicate-ignore-fields"
 	optLookupCompact        = "lookup-compact"
+	optVectors              = "deletion-vectors.enabled"
 	optDeltaCommits         = "full-compaction.delta-commits"
 )
 
@@ -122,16 +123,15 @@ func (s *Schema) checkProducer(o Options) error {
 
 // checkVectors follows `schema.SchemaValidation.validateForDeletionVectors`.
 func (s *Schema) checkVectors(o Options) error {
-	const option = "deletion-vectors.enabled"
 	switch {
 	case !o.DeletionVectors:
 		return nil
 	case !s.Keyed():
-		return s.refuse(option, "calve reads deletion vectors of tables without primary key but does not compact their files; use a table where it is false")
+		return s.refuse(optVectors, "calve reads deletion vectors of tables without primary key but does not compact their files; use a table where it is false")
 	case o.MergeEngine == FirstRow:
-		return s.refuse(option, "a first-row table never deletes an older row; remove the option")
+		return s.refuse(optVectors, "a first-row table never deletes an older row; remove the option")
 	case o.ChangelogProducer == ProducerFullCompaction:
-		return s.refuse(option, "needs the changelog producer none, input or lookup; choose one of them")
+		return s.refuse(optVectors, "needs the changelog producer none, input or lookup; choose one of them")
 	}
 	return nil
 }

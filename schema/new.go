@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Spec describes a table to be created.
@@ -89,8 +90,12 @@ func (s *Schema) setDefaults() {
 		defaults[optBucket] = "1"
 	}
 	if s.Keyed() {
-		// Levels 0, 1 and 2, whatever the trigger: 2 is the level that the export publishes.
+		// Levels 0, 1 and 2, whatever the trigger: 2 is the level that the export publishes. Where level 0 is brought up
+		// after every commit, more levels keep that from being merged with much of the table each time.
 		defaults[optNumLevels] = "3"
+		if strings.EqualFold(s.Options[optVectors], "true") || strings.EqualFold(strings.TrimSpace(s.Options[optProducer]), ProducerLookup) {
+			defaults[optNumLevels] = "6"
+		}
 		defaults[optTrigger] = "5"
 		// Level 0 lives for seconds: a codec that costs a third of zstd, and that every Parquet library reads.
 		if _, chosen := s.Options[optCompression]; !chosen {

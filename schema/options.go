@@ -170,7 +170,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		MergeEngine:       p.word(optMergeEngine, Deduplicate),
 		ChangelogProducer: p.word(optProducer, ProducerNone),
 		SequenceFields:    p.columns(s, optSequenceField),
-		DeletionVectors:   p.bool("deletion-vectors.enabled", false),
+		DeletionVectors:   p.bool(optVectors, false),
 		Bitmap64:          p.bool("deletion-vectors.bitmap64", false),
 		MergeOnRead:       p.bool("deletion-vectors.merge-on-read", false),
 
