@@ -105,22 +105,25 @@ func (b *bucket) ageLocked(brought bool) {
 	}
 }
 
-// older lets a job look up what the bucket has above the level it writes; nil: nothing. The function it returns is called when the job
-// has ended.
-func (t *Table) older(f *form, b *bucket, job lsm.Job, v *vectors) (lsm.Older, func() error, error) {
+// lookInto lets a job look up what the bucket has above the level it writes, if there is anything. The function it returns is called
+// when the job has ended.
+func (t *Table) lookInto(f *form, b *bucket, job *lsm.Job, v *vectors) (func() error, error) {
 	none := func() error { return nil }
-	if !f.policy.Lift {
-		return nil, none, nil
+	if !f.policy.Lift || job.Output == 0 {
+		return none, nil
 	}
 	t.mu.Lock()
 	runs := slices.DeleteFunc(b.levels.Runs(), func(r lsm.SortedRun) bool { return r.Level <= job.Output })
 	t.mu.Unlock()
-	if len(runs) == 0 || job.Output == 0 {
-		return nil, none, nil
+	if len(runs) == 0 {
+		return none, nil
+	}
+	for _, r := range runs {
+		job.Above = append(job.Above, r.Files...)
 	}
 	rule, err := lsm.NewMergeRule(f.schema, f.opts)
 	if err != nil {
-		return nil, none, err
+		return none, err
 	}
 	// Files stay open for this job only: later jobs find other files, and what is open cannot go from a disk.
 	cache := lookup.NewCache(lookup.CacheConfig{})
@@ -131,7 +134,7 @@ func (t *Table) older(f *form, b *bucket, job lsm.Job, v *vectors) (lsm.Older, f
 	}
 	above, err := look.Bucket(b.part, runs, dead)
 	if err != nil {
-		return nil, none, err
+		return none, err
 	}
 	cols := make([]int, len(f.schema.Fields))
 	for i := range cols {
@@ -139,7 +142,7 @@ func (t *Table) older(f *form, b *bucket, job lsm.Job, v *vectors) (lsm.Older, f
 	}
 	// The newest row of a key is the result, whatever was there, and nobody is told.
 	alone := rule.Newest() && f.opts.ChangelogProducer != schema.ProducerLookup
-	return func(ctx context.Context, keys []arrow.Array, n int) (out lsm.Olds, err error) {
+	job.Older = func(ctx context.Context, keys []arrow.Array, n int) (out lsm.Olds, err error) {
 		if v != nil {
 			if out.Places, err = places(ctx, above, keys, n); err != nil {
 				return out, err
@@ -155,7 +158,8 @@ func (t *Table) older(f *form, b *bucket, job lsm.Job, v *vectors) (lsm.Older, f
 		found, err := above.Rows(ctx, keys, n, cols)
 		out.Rows, out.At = found.Rows, found.At
 		return out, err
-	}, cache.Close, nil
+	}
+	return cache.Close, nil
 }
 
 // places finds where the rows of keys are.

@@ -233,8 +233,8 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	if v != nil {
 		files.Vectors = v.byFile
 	}
-	var done func() error
-	if job.Older, done, err = t.older(f, b, job, v); err != nil {
+	done, err := t.lookInto(f, b, &job, v)
+	if err != nil {
 		return err
 	}
 	change, err := files.Compact(ctx, b.part, job)

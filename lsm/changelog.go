@@ -37,6 +37,22 @@ type Place struct {
 	Row  int64
 }
 
+// lookupRows is how many rows may be looked up at once: those that are found may be much larger than those they are found
+// for, and come to about as much as a batch. 0: as many as a batch has.
+func (j Job) lookupRows() int {
+	if j.Older == nil {
+		return 0
+	}
+	row := int64(1)
+	for i := range j.Above {
+		row = max(row, j.Above[i].Size*decodedRatio/max(1, j.Above[i].Rows))
+	}
+	return int(min(max(batchMemory/row, minLookupRows), DefaultBatchRows))
+}
+
+// minLookupRows keeps batches from becoming a few rows.
+const minLookupRows = 64
+
 // telling says which changes a merge tells.
 type telling struct {
 	// full: the row before is the one of level top. Otherwise it is the one of the lowest level above 0, or else the one that

@@ -287,7 +287,7 @@ func (b *bucket) tellJob(t *testing.T, x *oracle, job Job, state map[string]stri
 		}
 	}
 	if job.Older = nil; len(above) > 0 {
-		job.Older = b.older(above)
+		job.Older, job.Above = b.older(above), above
 	}
 	before, upper := b.leveled(job.Files), b.leveled(above)
 	tells := x.o.ChangelogProducer == schema.ProducerLookup || job.Output == b.policy.NumLevels-1
@@ -456,5 +456,22 @@ func (b *bucket) older(files []manifest.DataFile) Older {
 			return Olds{At: at, Places: places}, nil
 		}
 		return Olds{Rows: rowsOf(b.t, b.r, b.s, rows), At: at, Places: places}, nil
+	}
+}
+
+// TestLookupBatches: the larger the rows that may be found, the fewer are looked up at once.
+func TestLookupBatches(t *testing.T) {
+	files := func(row int64) []manifest.DataFile { return []manifest.DataFile{{Size: 1000 * row, Rows: 1000}} }
+	older := func(context.Context, []arrow.Array, int) (Olds, error) { return Olds{}, nil }
+	for _, c := range []struct {
+		job  Job
+		want int
+	}{
+		{Job{}, 0}, {Job{Older: older, Above: files(1)}, DefaultBatchRows}, {Job{Older: older, Above: files(1 << 10)}, 1 << 10},
+		{Job{Older: older, Above: files(1 << 30)}, minLookupRows}, {Job{Older: older, Above: []manifest.DataFile{{}}}, DefaultBatchRows},
+	} {
+		if got := c.job.lookupRows(); got != c.want {
+			t.Errorf("%d rows at once, want %d", got, c.want)
+		}
 	}
 }

@@ -220,7 +220,7 @@ func (c *compaction) merge(ctx context.Context, parts [][]fileRows) error {
 			runs = append(runs, files.unexpired(files.openRows(c.part, p, s, allColumns(s))))
 		}
 	}
-	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), DropDeletes: c.job.DropDeletes, Rule: c.rule, BatchBytes: batchMemory, mem: c.mem, store: true, tell: c.tell}, runs)
+	m := Merge(MergeSpec{Schema: s, KeyCols: s.KeyColumns(), BatchRows: c.job.lookupRows(), DropDeletes: c.job.DropDeletes, Rule: c.rule, BatchBytes: batchMemory, mem: c.mem, store: true, tell: c.tell}, runs)
 	err := c.pump(ctx, m)
 	return errors.Join(err, m.Close())
 }

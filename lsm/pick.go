@@ -61,6 +61,8 @@ type Job struct {
 	Recast      map[int64]bool // Policy.Recast
 	// Older looks rows of levels above Output up, for tables whose compaction depends on them; nil: there are none.
 	Older Older
+	// Above are the files that it looks in: by their rows' size it is told how many may be in memory at once.
+	Above []manifest.DataFile
 }
 
 // Pick chooses the next compaction of a bucket, or none. It is a pure function of the files' metadata: the universal
