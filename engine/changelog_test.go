@@ -327,7 +327,11 @@ func storedIndexes(t *testing.T, st storage.Store) map[string]bool {
 	if err != nil {
 		return out
 	}
-	for s, err := range m.EachSnapshot(context.Background(), 1, latest.ID) {
+	earliest, err := m.Earliest(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, err := range m.EachSnapshot(context.Background(), earliest.ID, latest.ID) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +375,7 @@ func namedFiles(t *testing.T, st storage.Store) map[string]bool {
 	return out
 }
 
-// TestChangelogExpires: changelog files go with their snapshots.
+// TestChangelogExpires: changelog files go with their snapshots, or with the last tag of them.
 func TestChangelogExpires(t *testing.T) {
 	for _, p := range producers {
 		options := maps.Clone(p.options)
@@ -380,35 +384,54 @@ func TestChangelogExpires(t *testing.T) {
 		mustCreate(t, st, s)
 		tab := mustOpen(t, st, engine.Settings{Job: "j"})
 		w := newWorkload(s, newRand(t))
-		for range 6 {
+		m := readerOf(st).Meta()
+		newest := func() *manifest.Snapshot {
+			latest, err := m.Latest(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return latest
+		}
+		for n := range 6 {
 			if err := w.step(tab); err != nil {
 				t.Fatal(err)
 			}
 			if err := tab.Compact(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
+			if n == 2 {
+				if err := m.CreateTag(t.Context(), "kept", newest(), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		all := len(namedFiles(t, st))
-		done, err := readerOf(st).Meta().Expire(t.Context(), manifest.Retention{Min: 1, Max: 1}, time.Now())
+		done, err := m.Expire(t.Context(), manifest.Retention{Min: 1, Max: 1}, time.Now())
 		if err != nil || done.Snapshots < 10 {
 			t.Fatal(done, err)
 		}
 		w.check(t, st)
-		m := readerOf(st).Meta()
-		latest, err := m.Latest(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
 		want := liveFiles(t, st)
-		changes, err := m.Changelog(t.Context(), latest)
+		changes, err := m.Changelog(t.Context(), newest())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range changes {
 			want["bucket-0/"+changes[i].File.Name] = true
 		}
+		if got := dataFiles(t, st); len(got) <= len(want) {
+			t.Fatalf("%s: the tag has kept nothing: %v", p.name, got)
+		}
+		if _, err := m.DeleteTag(t.Context(), "kept"); err != nil {
+			t.Fatal(err)
+		}
 		if got := dataFiles(t, st); !maps.Equal(got, want) || all < 12 {
 			t.Fatalf("%s: of %d files are left\n%v, named\n%v", p.name, all, got, want)
+		}
+		for name, named := range storedIndexes(t, st) {
+			if !named {
+				t.Fatalf("%s: index file %s is left", p.name, name)
+			}
 		}
 	}
 }

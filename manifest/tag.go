@@ -289,6 +289,17 @@ func (t *Table) dropTagged(ctx context.Context, name string, s *Snapshot) (Expir
 		return Expired{}, err
 	}
 	x.noteMetas(x.manifests, metas)
+	if s.ChangelogManifestList != nil { // the expiry of its snapshot has left it the changelog, too
+		changes, err := x.list(ctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize)
+		if err != nil {
+			return Expired{}, err
+		}
+		for i := range changes {
+			if err := x.condemn(&changes[i]); err != nil {
+				return Expired{}, err
+			}
+		}
+	}
 	if err := x.staying(ctx, earliest, true); err != nil {
 		return Expired{}, err
 	}
