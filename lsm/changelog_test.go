@@ -3,12 +3,14 @@ package lsm
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/internal/indexfile"
@@ -472,6 +474,36 @@ func TestLookupBatches(t *testing.T) {
 	} {
 		if got := c.job.lookupRows(); got != c.want {
 			t.Errorf("%d rows at once, want %d", got, c.want)
+		}
+	}
+}
+
+// TestKeepEqual: which cells count as unchanged.
+func TestKeepEqual(t *testing.T) {
+	r := newRand(t)
+	nan, zero := math.NaN(), 0.0
+	for _, c := range []struct {
+		typ  string
+		a, b []any
+		want []bool
+	}{
+		{"DOUBLE", []any{nan, zero, 1.5, nil, nil}, []any{nan, zero, 1.5, nil, 2.0}, []bool{true, true, true, true, false}},
+		{"DOUBLE", []any{zero}, []any{math.Copysign(0, -1)}, []bool{false}},
+		{"FLOAT", []any{float32(nan), float32(1)}, []any{float32(nan), float32(2)}, []bool{true, false}},
+		{"BIGINT", []any{int64(1), int64(2), nil}, []any{int64(1), int64(3), int64(0)}, []bool{true, false, false}},
+		{"STRING", []any{"a", "", "ab", nil}, []any{"a", nil, "abc", nil}, []bool{true, false, false, true}},
+		{"BOOLEAN", []any{true, false, nil}, []any{true, true, nil}, []bool{true, false, true}},
+		{"DECIMAL(38, 3)", []any{decimal128.FromI64(7), decimal128.FromI64(-7)}, []any{decimal128.FromI64(7), decimal128.FromI64(7)}, []bool{true, false}},
+		{"TINYINT", []any{int8(1), int8(2)}, []any{int8(1), int8(1)}, []bool{true, false}},
+	} {
+		typ := mustType(t, c.typ)
+		got := make([]bool, len(c.a))
+		for i := range got {
+			got[i] = true
+		}
+		keepEqual(got, sliced(t, r, typ, c.a), sliced(t, r, typ, c.b))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v and %v: %v, want %v", c.typ, c.a, c.b, got, c.want)
 		}
 	}
 }

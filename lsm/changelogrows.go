@@ -177,7 +177,8 @@ func (t *telling) unchanged(p part, m *merging, old []Range, slots, starts []int
 }
 
 // keepEqual leaves those true whose cells are equal: both null, or the same value. Floats are equal if they have the same
-// bits or are both NaN, as for Java's Double.compare.
+// bits or are both NaN, as for Java's Double.compare, which Paimon 2.0 asks (`codegen.EqualiserCodeGenerator`). Paimon 1.4
+// compares them by ==: it tells updates of NaN to NaN, and none of 0.0 to -0.0.
 func keepEqual(equal []bool, a, b arrow.Array) {
 	va, vb := validOf(a), validOf(b)
 	for i, e := range equal {
