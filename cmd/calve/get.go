@@ -23,7 +23,7 @@ const keysAtOnce = 4096
 
 func (a *app) getCmd() *cobra.Command {
 	var t travel
-	var from string
+	var from, dir, size string
 	c := &cobra.Command{
 		Use:   "get TABLE KEY...",
 		Short: "Print the rows of some keys",
@@ -38,6 +38,10 @@ primary key are ignored, so that lines of scan are keys too.
 Keys that have no row are named on standard error, one JSON object a line, and the exit status is 2 then; it is 0 if all
 were found and 1 if something went wrong. With --json each key makes one line, {"key":{…},"row":{…}}, whose row is null if
 there is none.
+
+With --lookup-cache DIR, and keys from a file, data files in which many keys are looked up are copied to a folder on local
+disk, from where a lookup takes microseconds; later runs, of other processes too, find them there. --lookup-cache-bytes
+bounds the folder, in which anything may be deleted at any time.
 
 The snapshot is the latest or one that --snapshot, --tag, --at or --watermark tells, as with scan.`,
 		Example: `  calve get shop.orders 7 8 9 -w file:///data/lake
@@ -60,6 +64,13 @@ The snapshot is the latest or one that --snapshot, --tag, --at or --watermark te
 			}
 			g := &getter{a: a, r: r, q: t.q, out: bufio.NewWriterSize(a.out, 1<<16)}
 			defer g.close()
+			var c reader.LookupCacheConfig
+			if c.Dir = dir; dir != "" {
+				if c.DirBytes, err = schema.ParseSize(size); err != nil {
+					return fmt.Errorf("--lookup-cache-bytes: %w", err)
+				}
+			}
+			g.cache = reader.NewLookupCache(c)
 			if from == "" {
 				err = g.args(cmd.Context(), args[1:])
 			} else {
@@ -76,6 +87,8 @@ The snapshot is the latest or one that --snapshot, --tag, --at or --watermark te
 	}
 	t.snapshotFlags(c)
 	c.Flags().StringSliceVar(&t.q.Columns, "columns", nil, "columns to print (default: all)")
+	c.Flags().StringVar(&dir, "lookup-cache", "", "folder on local disk for copies of data files that many keys are looked up in")
+	c.Flags().StringVar(&size, "lookup-cache-bytes", "4 gb", "most that the folder holds")
 	c.Flags().StringVar(&from, "keys-from", "", "file with keys as JSON lines, - for standard input")
 	return c
 }
@@ -147,7 +160,7 @@ func (g *getter) args(ctx context.Context, args []string) error {
 		}
 	}
 	keys := g.keys.Take().Rec
-	f, err := g.r.Get(ctx, g.q, keys, nil)
+	f, err := g.r.Get(ctx, g.q, keys, g.cache)
 	if err != nil {
 		return err
 	}
@@ -211,7 +224,6 @@ func (g *getter) lines(ctx context.Context, from string) error {
 		defer f.Close()
 		in = f
 	}
-	g.cache = reader.NewLookupCache(reader.LookupCacheConfig{})
 	var err error
 	if g.lookup, err = g.r.OpenLookup(ctx, g.q, g.cache); err != nil {
 		return err

@@ -37,6 +37,10 @@ func TestGet(t *testing.T) {
 	if !errors.Is(r.failed, errMissing) || r.out != one || r.err != "not found: {\"id\":5}\n" {
 		t.Errorf("keys from standard input: %+v", r)
 	}
+	if r = c.run(one, "get", "shop.orders", "--keys-from", "-", "--lookup-cache", t.TempDir(), "--lookup-cache-bytes", "1 mb"); r.out != one || r.failed != nil {
+		t.Errorf("with a cache: %+v", r)
+	}
+	c.fails(one, []string{"get", "shop.orders", "--keys-from", "-", "--lookup-cache", "x", "--lookup-cache-bytes", "many"}, "--lookup-cache-bytes", "many")
 	c.fails("", []string{"get", "shop.orders", "x"}, "key x", "id")
 	c.fails("", []string{"get", "shop.orders"}, "takes a table and keys")
 	c.fails("", []string{"get", "shop.orders", "1", "--keys-from", "-"}, "takes a table and keys")

@@ -17,13 +17,20 @@ import (
 type CacheConfig struct {
 	MaxFiles int   // open files; 0: 256
 	MaxBytes int64 // of their footers and page indexes; 0: 64 MiB
+	// Dir, when not empty, is a folder on local disk for copies of data files above level 0, made when so many keys were
+	// looked up in one that it pays: then a lookup decodes no page. DirBytes bounds them, the least recently used are
+	// deleted. Several processes may share the folder, and anybody may delete its files at any time. What is in it is
+	// bound to its data file by name, size and schema, and checked whenever it is read.
+	Dir      string
+	DirBytes int64
 }
 
 // Cache keeps data files open that lookups have used, the least recently used of which are closed when there are too many.
 // Data files do not change, and none is asked that the caller's runs do not name, so that nothing in it can be stale. One
 // Cache may serve all tables of a process; it is safe for concurrent use.
 type Cache struct {
-	cfg CacheConfig
+	cfg   CacheConfig
+	local *localDir // nil: none
 
 	mu     sync.Mutex // guards what follows and opened.refs, opened.at
 	files  map[fileID]*opened
@@ -46,15 +53,15 @@ func NewCache(cfg CacheConfig) *Cache {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 64 << 20
 	}
-	return &Cache{cfg: cfg, files: map[fileID]*opened{}, recent: list.New()}
+	return &Cache{cfg: cfg, local: newLocalDir(cfg), files: map[fileID]*opened{}, recent: list.New()}
 }
 
 // Close closes all files; those in use are closed when they are not any more. The cache keeps nothing from then on.
 func (c *Cache) Close() error {
+	errs := []error{c.local.close()} // not under the lock, which is taken while a local file is made
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	var errs []error
 	for c.recent.Len() > 0 {
 		errs = append(errs, c.drop(c.recent.Back()))
 	}

@@ -6,6 +6,7 @@
 //	asked.go    the keys of a question, sorted
 //	probe.go    the rows that one data file has of them
 //	cache.go    open data files
+//	local.go    copies of data files on local disk, with a hash table; record.go  their rows; localdir.go  which there are
 package lookup
 
 import (

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -41,6 +42,21 @@ func (b *Bucket) probe(ctx context.Context, f *fileAt, q *asked, want []int32, r
 }
 
 func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (_ hits, err error) {
+	if c := b.t.Cache; c != nil {
+		x, err := c.local.of(b, f)
+		if err != nil {
+			return hits{}, err
+		}
+		if x != nil {
+			if l := c.local.get(ctx, b, f, x, len(want)); l != nil {
+				h, err := b.findLocal(ctx, l, f, x, q, want, read)
+				if !errors.Is(err, errLocal) {
+					return h, err
+				}
+				x.drop(l)
+			}
+		}
+	}
 	o, err := b.open(ctx, f)
 	if err != nil {
 		return hits{}, err
@@ -51,10 +67,8 @@ func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, re
 		}
 	}()
 	p := prober{b: b, q: q, o: o, want: want, keyCols: b.t.Schema.KeyColumns()}
-	if b.dead != nil {
-		if p.dead, err = b.dead(ctx, f.Name); err != nil {
-			return hits{}, err
-		}
+	if p.dead, err = b.vector(ctx, f); err != nil {
+		return hits{}, err
 	}
 	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: p.keyCols, Ranges: o.candidates(q, want)}
 	if len(spec.Ranges) == 0 {
@@ -67,6 +81,14 @@ func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, re
 		return hits{}, nil
 	}
 	return p.finish(ctx, read)
+}
+
+// vector gives the deletion vector of a file, nil if it has none.
+func (b *Bucket) vector(ctx context.Context, f *fileAt) (*indexfile.Vector, error) {
+	if b.dead == nil {
+		return nil, nil
+	}
+	return b.dead(ctx, f.Name)
 }
 
 // prober walks along the candidate rows of a file.

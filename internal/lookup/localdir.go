@@ -1,0 +1,397 @@
+package lookup
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/internal/indexfile"
+	"github.com/calve-io/calve/manifest"
+)
+
+// pageCost is how many rows of a data file can be copied into a local file in the time that one lookup in its pages takes:
+// a local file is made when as many were looked up as would have paid for it.
+const pageCost = 4096
+
+// smallFile is the number of rows below which a data file is not worth a local one: all of it is in one page.
+const smallFile = 8192
+
+// staleTemp is how long a temporary file is not written to until it is taken for left behind.
+const staleTemp = time.Hour
+
+// localDir is a folder of local files, which several processes may share. Any of its files may go at any time.
+type localDir struct {
+	dir   string
+	limit int64 // bytes of all files
+	open  int   // most open files
+	pay   int64 // pageCost
+
+	making sync.Mutex // held while a file is made: one at a time, for the sake of memory and of the limit
+
+	mu     sync.Mutex // guards what follows and localFile.at
+	files  map[fileID]*localFile
+	recent *list.List // of *localFile, the most recently used in front
+	closed bool
+}
+
+// localFile is what is known of the local file of a data file.
+type localFile struct {
+	id     fileID
+	name   string // what the head must say
+	path   string
+	layout *recordLayout
+	at     *list.Element
+
+	mu    sync.Mutex // guards what follows; held while it is made
+	l     *local     // nil: not open
+	asked int64      // keys looked up without it
+	never bool       // it cannot be made, or does not pay
+}
+
+func newLocalDir(cfg CacheConfig) *localDir {
+	if cfg.Dir == "" || cfg.DirBytes <= 0 {
+		return nil
+	}
+	return &localDir{dir: cfg.Dir, limit: cfg.DirBytes, open: cfg.MaxFiles, pay: pageCost, files: map[fileID]*localFile{}, recent: list.New()}
+}
+
+// close closes all files.
+func (d *localDir) close() error {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	d.closed = true
+	all := d.files
+	d.files, d.recent = map[fileID]*localFile{}, list.New()
+	d.mu.Unlock()
+	var errs []error
+	for _, x := range all {
+		errs = append(errs, x.shut())
+	}
+	return errors.Join(errs...)
+}
+
+// shut closes a file; who reads it at the moment finds it unusable.
+func (x *localFile) shut() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.l == nil {
+		return nil
+	}
+	l := x.l
+	x.l = nil
+	return l.close()
+}
+
+// of gives what is known of a data file, nil if it is to have no local file.
+func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
+	if d == nil || f.Level == 0 || f.Rows < smallFile && d.pay > 0 || f.Rows > math.MaxUint32 {
+		return nil, nil
+	}
+	id := fileID{b.t.Store.URL(f.name), b.t.Schema.ID}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, nil
+	}
+	x := d.files[id]
+	if x != nil {
+		d.recent.MoveToFront(x.at)
+		return x, nil
+	}
+	lay, err := newRecordLayout(b.t.Schema)
+	if err != nil {
+		return nil, err
+	}
+	x = &localFile{id: id, layout: lay}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%s %d %d %d", localMagic, id.url, f.Size, f.Rows, id.schema)
+	for _, c := range lay.cols {
+		fmt.Fprintf(sum, "\n%d %s", b.t.Schema.Fields[c.col].ID, b.t.Schema.Fields[c.col].Type)
+	}
+	fmt.Fprintf(sum, "\n%v", b.t.Schema.KeyColumns())
+	x.name = hex.EncodeToString(sum.Sum(nil))
+	x.path = localPath(d.dir, x.name[:40])
+	d.files[id] = x
+	x.at = d.recent.PushFront(x)
+	for e := d.recent.Back(); len(d.files) > max(d.open, 1) && e != nil; {
+		old, prev := e.Value.(*localFile), e.Prev()
+		if old != x && old.mu.TryLock() { // else it is being made
+			d.recent.Remove(e)
+			delete(d.files, old.id)
+			if old.l != nil {
+				_ = old.l.close() // it was only read; who reads it now finds it unusable
+				old.l = nil
+			}
+			old.mu.Unlock()
+		}
+		e = prev
+	}
+	return x, nil
+}
+
+// get gives the open local file of a data file, which is made if so many keys were asked for that it pays; nil if there is
+// none. What goes wrong with it is no error: the data file has everything.
+func (d *localDir) get(ctx context.Context, b *Bucket, f *fileAt, x *localFile, keys int) *local {
+	if !x.mu.TryLock() {
+		return nil // somebody makes it
+	}
+	defer x.mu.Unlock()
+	if x.l != nil || x.never {
+		return x.l
+	}
+	if x.asked == 0 {
+		if l, err := openLocal(x.path, x.name); err == nil {
+			x.l = l
+			return l
+		}
+	}
+	if x.asked += int64(keys); x.asked*d.pay < f.Rows && d.pay > 0 {
+		return nil
+	}
+	if !d.making.TryLock() {
+		return nil
+	}
+	defer d.making.Unlock()
+	x.never = true
+	if err := d.make(ctx, b, f, x); err != nil {
+		x.never = ctx.Err() == nil
+		return nil
+	}
+	if l, err := openLocal(x.path, x.name); err == nil {
+		x.l, x.never = l, false
+	}
+	return x.l
+}
+
+// drop gives up a file that cannot be used. It may be made anew.
+func (x *localFile) drop(l *local) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.l == l {
+		x.l, x.asked = nil, 1
+		_ = os.Remove(x.path)
+	}
+	_ = l.close()
+}
+
+// make copies the rows of a data file.
+func (d *localDir) make(ctx context.Context, b *Bucket, f *fileAt, x *localFile) (err error) {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return err
+	}
+	o, err := b.open(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.release()) }()
+	w, err := newLocalWriter(d.dir, d.limit)
+	if err != nil {
+		return err
+	}
+	stored := x.layout.stored()
+	keyAt := make([]int, 0, 2)
+	for _, k := range b.t.Schema.KeyColumns() {
+		keyAt = append(keyAt, slices.Index(stored, k))
+	}
+	var code, record []byte
+	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: stored, KeyValue: true, Ranges: []datafile.RowRange{{To: f.Rows}}, ReadAhead: 1 << 20}
+	err = o.data.Read(spec, func(rows datafile.Rows) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		keys := make([]arrow.Array, len(keyAt))
+		for i, at := range keyAt {
+			keys[i] = rows.Cols[at]
+		}
+		vec, err := b.keys.Encode(keys, rows.N)
+		if err != nil {
+			return err
+		}
+		cols := rawCols(x.layout, rows)
+		for i := range rows.N {
+			code = b.keys.AppendCode(code[:0], &vec, i)
+			record = x.layout.append(record[:0], cols, rows, i, code)
+			if err := w.add(record, code); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = d.room(w.at + (w.rows/fullSlots+2)*blockBytes)
+	}
+	if err != nil {
+		return errors.Join(err, w.abort())
+	}
+	if err := w.end(x.path, x.name); err != nil {
+		_ = os.Remove(w.f.Name()) // it may be closed, and have its other name
+		return err
+	}
+	return nil
+}
+
+// room deletes the files that were used least recently until so many bytes more are within the limit.
+func (d *localDir) room(size int64) error {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	type found struct {
+		path string
+		size int64
+		rank int64 // the higher, the more recently used
+	}
+	ranks := map[string]*localFile{}
+	order := map[string]int64{}
+	d.mu.Lock()
+	for e, i := d.recent.Front(), int64(0); e != nil; e, i = e.Next(), i+1 {
+		x := e.Value.(*localFile)
+		ranks[x.path], order[x.path] = x, math.MaxInt64-i
+	}
+	d.mu.Unlock()
+	var all []found
+	total, newest := size, int64(0)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			newest = max(newest, info.ModTime().UnixNano())
+		}
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			continue // it has gone
+		}
+		if strings.HasSuffix(e.Name(), tempExt) && info.ModTime().UnixNano() < newest-int64(staleTemp) {
+			_ = os.Remove(filepath.Join(d.dir, e.Name())) // of a process that was killed
+		}
+		if !strings.HasSuffix(e.Name(), localExt) {
+			continue
+		}
+		x := found{filepath.Join(d.dir, e.Name()), info.Size(), info.ModTime().UnixNano()}
+		if r, ok := order[x.path]; ok {
+			x.rank = r
+		}
+		all = append(all, x)
+		total += x.size
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), strings.Compare(a.path, b.path)) })
+	for _, x := range all {
+		if total <= d.limit {
+			return nil
+		}
+		if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		total -= x.size
+		if f := ranks[x.path]; f != nil && f.mu.TryLock() { // whoever holds it makes that file
+			if f.l != nil {
+				_ = f.l.close()
+				f.l, f.asked = nil, 1
+			}
+			f.mu.Unlock()
+		}
+	}
+	if total > d.limit {
+		return errBudget
+	}
+	return nil
+}
+
+// localHits are what was found in a local file.
+type localHits struct {
+	hits
+	data  []byte // records, one after the other
+	ends  []int
+	seqs  []int64
+	kinds []int8
+}
+
+// gather collects the records of keys.
+func (h *localHits) gather(b *Bucket, l *local, f *fileAt, x *localFile, q *asked, want []int32, dead *indexfile.Vector) (err error) {
+	buf := make([]byte, blockBytes)
+	for _, k := range want {
+		from := len(h.data)
+		if h.data, err = l.find(h.data, buf, q.code(k), x.layout); err != nil {
+			return err
+		}
+		if len(h.data) == from {
+			continue
+		}
+		r := readRecordHead(h.data[from:])
+		if r.ord >= f.Rows || len(h.data) > math.MaxInt32 {
+			return fmt.Errorf("%w: row %d of %d, %d bytes at once", errLocal, r.ord, f.Rows, len(h.data))
+		}
+		if dead != nil {
+			gone, err := dead.Has(r.ord)
+			if err != nil {
+				return &manifest.CorruptError{Name: b.t.Store.URL(f.name), Reason: "its deletion vector cannot be used", Err: err}
+			}
+			if gone {
+				h.data = h.data[:from]
+				continue
+			}
+		}
+		h.keys, h.ords = append(h.keys, k), append(h.ords, r.ord)
+		h.ends, h.seqs, h.kinds = append(h.ends, len(h.data)), append(h.seqs, r.seq), append(h.kinds, r.kind)
+	}
+	return nil
+}
+
+// findLocal finds rows of keys in a local file; errors that match errLocal say that it cannot be used.
+func (b *Bucket) findLocal(ctx context.Context, l *local, f *fileAt, x *localFile, q *asked, want []int32, read []int) (hits, error) {
+	dead, err := b.vector(ctx, f)
+	if err != nil {
+		return hits{}, err
+	}
+	var h localHits
+	if err := l.read(func() error { return h.gather(b, l, f, x, q, want, dead) }); err != nil {
+		return hits{}, err
+	}
+	out := h.hits
+	if len(out.keys) == 0 {
+		return hits{}, nil
+	}
+	out.rows = datafile.Rows{N: len(h.ends), Seq: h.seqs, Kinds: h.kinds, Cols: make([]arrow.Array, len(read))}
+	var nested []int
+	for i, c := range read {
+		if x.layout.at[c] < 0 {
+			nested = append(nested, c)
+		} else {
+			out.rows.Cols[i] = x.layout.column(h.data, h.ends, x.layout.at[c])
+		}
+	}
+	if len(nested) == 0 {
+		return out, nil
+	}
+	o, err := b.open(ctx, f)
+	if err != nil {
+		return hits{}, err
+	}
+	p := prober{b: b, q: q, o: o, out: out}
+	rows, err := p.others(ctx, nested)
+	if err = errors.Join(err, o.release()); err != nil {
+		return hits{}, err
+	}
+	for i, c := range read {
+		if at := slices.Index(nested, c); at >= 0 {
+			out.rows.Cols[i] = rows.Cols[at]
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,10 @@
+//go:build !linux && !darwin
+
+package lookup
+
+import "os"
+
+// mapFile does not map: the file is read by calls.
+func mapFile(*os.File, int64) []byte { return nil }
+
+func unmap([]byte) error { return nil }
