@@ -124,7 +124,7 @@ func (f Files) compactAppend(ctx context.Context, part Part, job Job) (Change, e
 		return f.compactTracked(ctx, part, job, files)
 	}
 	// It never rolls: the picker took what fits.
-	a := &appending{files: f, part: part, pace: f.pacer(job), out: &outputs{files: f, part: part, src: manifest.FromCompact, group: f.groupLeast(files)}}
+	a := &appending{files: f, part: part, pace: f.pacer(job), least: f.copyLeast(files), out: &outputs{files: f, part: part, src: manifest.FromCompact}}
 	err := a.all(ctx, files)
 	if err == nil {
 		err = a.out.end(ctx)
@@ -144,6 +144,7 @@ type appending struct {
 	part   Part
 	out    *outputs
 	pace   func(ctx context.Context, rows int) error
+	least  int64 // of a file that is copied, for each row group
 	copied int64
 }
 
@@ -164,10 +165,10 @@ func (a *appending) all(ctx context.Context, files []manifest.DataFile) error {
 	return nil
 }
 
-// copy copies the pages of a file, unless it is small or cannot be copied: then it gives 0.
+// copy copies the pages of a file, unless it or its row groups are small, or it cannot be copied: then it gives 0.
 func (a *appending) copy(ctx context.Context, m *manifest.DataFile) (n int64, err error) {
 	f := a.files
-	if !f.maySomeCopy() || f.Vectors[m.Name] != nil || m.Rows < f.copyLeast() && m.Size < f.copyLeastBytes() {
+	if !f.maySomeCopy() || f.Vectors[m.Name] != nil || m.Size < a.least {
 		return 0, nil
 	}
 	o, closeFile, err := f.outline(ctx, a.part, m, 1)
@@ -175,7 +176,7 @@ func (a *appending) copy(ctx context.Context, m *manifest.DataFile) (n int64, er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, closeFile()) }()
-	if len(o.Units) == 0 {
+	if len(o.Units) == 0 || m.Size < a.least*int64(o.Units[len(o.Units)-1].Group+1) {
 		return 0, nil
 	}
 	for end := o.Units[len(o.Units)-1].To; n < end; {

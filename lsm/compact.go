@@ -52,7 +52,7 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if c.mem = newArena(2); f.Parallel > 1 {
 		c.mem = newArena(4)
 	}
-	c.out.group = f.groupLeast(job.Files)
+	c.least = f.copyLeast(job.Files)
 	if job.Output == 0 {
 		c.out.roll = 0 // one sorted run has to come out of it, and on level 0 that is one file
 	}
@@ -96,6 +96,7 @@ type compaction struct {
 	expired map[string]bool // files with rows that have expired
 	group   [][]SortedRun   // adjacent sections to be rewritten together
 	mem     *arena          // of the merged batches
+	least   int64           // Files.copyLeast
 	temps   []*outputs      // of narrow
 	tell    *telling        // nil: the compaction tells nothing
 	log     *outputs        // of what it tells

@@ -40,13 +40,11 @@ type Files struct {
 	// It may wait: the compaction then holds its memory and nothing else. An error ends the compaction.
 	Pace func(ctx context.Context, bytes int64) error
 
-	// For tests: nothing is copied without being decoded; another least number of rows of what is, and another least size of
-	// row groups.
-	noCopy     bool
-	leastCopy  int64
-	leastGroup int64
-	cutRows    int
-	readMost   int64
+	// For tests: nothing is copied without being decoded; and another least size of what is, and of what can be.
+	noCopy    bool
+	leastCopy int64
+	cutRows   int
+	readMost  int64
 
 	runs int // how many are read at once; 0: not known
 }
@@ -67,7 +65,6 @@ type outputs struct {
 	level int
 	src   manifest.FileSource
 	roll  int64 // size at which a file ends; 0: never
-	group int64 // datafile.WriterConfig.LeastGroup
 	// changelog: the files tell changes. Rows of one key follow each other there, and nobody looks for single ones.
 	changelog bool
 
@@ -220,7 +217,6 @@ func (o *outputs) discard(ctx context.Context, cause error) error {
 // writerConfig is how the files are written.
 func (o *outputs) writerConfig() datafile.WriterConfig {
 	c := o.files.writerConfig(o.level)
-	c.LeastGroup = o.group
 	if o.changelog {
 		opts, level := o.files.Options, o.level
 		c.Compression = opts.ChangelogCompressionAt(level)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -18,18 +17,21 @@ import (
 
 // The grain of copying: units of a file below unitBytes are put together, but no section has more than about maxUnits. To look
 // at each cut of ten columns, which has some 150 KiB, costs next to nothing; units of half a megabyte met others far more
-// often, and rows that are merged cost some ten times as much as those that are copied. A stretch of less than copyRows and
-// less than copyBytes a column is decoded and merged with its neighbours, since its pages would be too small.
+// often, and rows that are merged cost some ten times as much as those that are copied. A stretch of less than copyBytes, or
+// copyColumnBytes a column, is decoded and merged with its neighbours: as a row group of its own it would cost readers more
+// than it saves here.
 const (
-	unitBytes = 32 << 10
-	maxUnits  = 1 << 16
-	copyRows  = 4 << 10
-	copyBytes = 16 << 10
+	unitBytes       = 32 << 10
+	maxUnits        = 1 << 16
+	copyBytes       = 1 << 20
+	copyColumnBytes = 16 << 10
+	// mostGroups is about how many stretches of a file of TargetFileSize may be copied.
+	mostGroups = 256
+	// dictShare: a stretch carries the dictionaries of its row group along if they are at most one part in dictShare of it.
+	dictShare = 4
 	// A file of less than one part in pointShare of its section, and of no more than pointRows rows, is cut into single rows.
 	pointShare = 16
 	pointRows  = 16 << 10
-	// mostGroups is about how many row groups copying makes in a file, if not of less than a megabyte.
-	mostGroups = 256
 )
 
 // stretch is a part of the key range of a section: rows of one file that meet no key range of another, which are copied as
@@ -80,7 +82,7 @@ func (c *compaction) stretches(ctx context.Context, section []SortedRun) ([]stre
 			all.merge[i] = append(all.merge[i], fileRows{file: m})
 		}
 	}
-	if !c.files.maySomeCopy() {
+	if !c.files.maySomeCopy() || size < c.least {
 		return []stretch{all}, nil
 	}
 	var units []keyUnit
@@ -125,7 +127,7 @@ func (c *compaction) units(ctx context.Context, m *manifest.DataFile, grain int6
 		return nil, err
 	}
 	one := []keyUnit{{Unit: datafile.Unit{RowRange: datafile.RowRange{To: m.Rows}, Bytes: m.Size}, file: m, lo: whole.min, hi: whole.max}}
-	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || c.files.Vectors[m.Name] != nil || m.Rows < c.files.copyLeast() && m.Size < c.files.copyLeastBytes() {
+	if c.job.Recast[m.SchemaID] || c.tell.changes(m) || c.files.Vectors[m.Name] != nil || m.Size < c.least {
 		return one, nil
 	}
 	o, closeFile, err := c.files.outline(ctx, c.part, m, grain)
@@ -284,7 +286,7 @@ func (c *compaction) cut(units []keyUnit, runs int) []stretch {
 			n++
 		}
 		us := units[at : at+n]
-		if !c.files.worthCopying(us) {
+		if !c.worthCopying(us) {
 			merge(us)
 		} else {
 			out = append(out, stretch{file: us[0].file, rows: datafile.RowRange{From: us[0].From, To: us[n-1].To}, lo: us[0].lo, hi: us[n-1].hi})
@@ -317,41 +319,31 @@ func (f Files) unitLeast() int64 {
 	return unitBytes
 }
 
-// copyLeast is the least number of rows that are copied.
-func (f Files) copyLeast() int64 {
+// copyLeast is the least size of a stretch of some files that is copied. It is larger where files are large, so that none has
+// more than about 2*mostGroups row groups.
+func (f Files) copyLeast(files []manifest.DataFile) int64 {
 	if f.leastCopy > 0 {
 		return f.leastCopy
-	}
-	return copyRows
-}
-
-// copyLeastBytes is the size from which fewer rows are copied.
-func (f Files) copyLeastBytes() int64 {
-	if f.leastCopy > 0 {
-		return math.MaxInt64
-	}
-	return copyBytes * int64(len(f.Schema.Fields))
-}
-
-// groupLeast is the least size of the row groups that copying makes of some files (datafile.WriterConfig.LeastGroup).
-func (f Files) groupLeast(files []manifest.DataFile) int64 {
-	if f.leastGroup > 0 {
-		return f.leastGroup
 	}
 	size := int64(0)
 	for i := range files {
 		size += files[i].Size
 	}
-	return max(datafile.LeastGroup, min(size, f.Options.TargetFileSize)/mostGroups)
+	return max(copyBytes, copyColumnBytes*int64(len(f.Schema.Fields)), min(size, f.Options.TargetFileSize)/mostGroups)
 }
 
 // worthCopying reports whether units of a file should be copied.
-func (f Files) worthCopying(us []keyUnit) bool {
-	size := int64(0)
+func (c *compaction) worthCopying(us []keyUnit) bool {
+	size, dict, group := int64(0), int64(0), -1
 	for i := range us {
 		size += us[i].Bytes
+		if us[i].Group != group {
+			if group = us[i].Group; !us[i].Whole {
+				dict += us[i].Dict
+			}
+		}
 	}
-	return us[len(us)-1].To-us[0].From >= f.copyLeast() || size >= f.copyLeastBytes()
+	return size >= c.least && dict*dictShare <= size
 }
 
 // outline opens a file to copy from. The second result closes it.

@@ -34,7 +34,7 @@ func TestCopyModel(t *testing.T) {
 		s := randKeySchema(t, r, options, types...)
 		b := newBucket(t, r, storage.NewMem(), s)
 		b.files.Parallel = 1 + r.IntN(3)
-		b.files.leastCopy, b.files.cutRows, b.files.leastGroup = 1+int64(r.IntN(40)), 1+r.IntN(30), 1+int64(r.IntN(4000))
+		b.files.leastCopy, b.files.cutRows = 1+int64(r.IntN(500)), 1+r.IntN(30)
 		if r.IntN(2) == 0 {
 			b.files.readMost = 1 + int64(r.IntN(1<<16)) // some runs are merged before the others
 		}
@@ -149,7 +149,7 @@ func TestCopiesWhatIsBeyond(t *testing.T) {
 		s := benchSchema(t, true)
 		b := newBucket(t, r, storage.NewMem(), s)
 		const rows = 16_000
-		b.files.leastCopy, b.files.cutRows = 1024, 1024
+		b.files.leastCopy, b.files.cutRows = 32<<10, 1024
 		for run := range 3 {
 			in := benchBatch(s, run, beyondKeys(run, rows))
 			if !del {
@@ -184,7 +184,7 @@ func TestCopiesBetweenPlaces(t *testing.T) {
 	s := benchSchema(t, true)
 	b := newBucket(t, r, storage.NewMem(), s)
 	const rows, places = 40_000, 8
-	b.files.leastCopy, b.files.cutRows = 1024, 1024
+	b.files.leastCopy, b.files.cutRows = 32<<10, 1024
 	large := make([]int64, rows)
 	for i := range large {
 		large[i] = int64(i)

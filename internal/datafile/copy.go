@@ -17,11 +17,13 @@ type Piece struct {
 	Deletes     int64
 }
 
-// Copy appends rows of another file without decoding them: its pages follow those that the open row group has. Indexes into a
-// dictionary are given the numbers of the row group's own where that is another one, but for pieces that are large enough to
-// be row groups with their own dictionaries (WriterConfig.LeastGroup). Pages of a column whose codec is another than this
-// file's are compressed anew. Checksums of pages are verified. The Outline must be of a WriterConfig with the layout of this
-// file; it is compared with others by its address, and its file must stay open until this returns.
+// Copy appends rows of another file without decoding them: its pages go into row groups of their own, each with the
+// dictionaries of the row group it comes from. Pages of a column whose codec is another than this file's are compressed
+// anew. Checksums of pages are verified. The Outline must be of a WriterConfig with the layout of this file, and its file must
+// stay open until this returns.
+//
+// No other rows are put into such a row group: Paimon's reader (1.3.1), which takes 1,024 rows at a time, was seen to give wrong
+// integers where pages with and without a dictionary met in between.
 func (w *Writer) Copy(o *Outline, p Piece) error {
 	if w.err != nil {
 		return w.err
@@ -124,20 +126,15 @@ func (w *Writer) newGroupCopy(o *Outline, u *Unit) (*groupCopy, error) {
 func (c *groupCopy) copy(units []Unit) error {
 	w := c.w
 	for len(units) > 0 {
-		n, size := w.fitting(units)
-		if w.open && w.rows > w.cutAt {
-			if err := w.cut(); err != nil {
-				return err
-			}
-		}
-		if w.open && (n == 0 || !c.joins(size)) {
+		n := w.fitting(units)
+		if w.open && (n == 0 || !c.continues(&units[0])) {
 			if err := w.endGroup(); err != nil {
 				return err
 			}
-			n, _ = w.fitting(units)
+			n = w.fitting(units)
 		}
 		if !w.open {
-			w.open, w.chosen = true, false
+			w.open = true
 			for _, e := range w.cols {
 				e.begin(plainEncoding)
 			}
@@ -147,6 +144,7 @@ func (c *groupCopy) copy(units []Unit) error {
 			return err
 		}
 		w.rows += int(to - from)
+		w.copied = copiedRows{dictID{c.o, c.group}, units[n-1].To}
 		w.cutAt, w.cutOf = w.rows, w.buffered()
 		if w.rows >= w.cfg.RowGroupRows || w.cutOf >= maxRowGroupBytes {
 			if err := w.endGroup(); err != nil {
@@ -158,41 +156,35 @@ func (c *groupCopy) copy(units []Unit) error {
 	return nil
 }
 
-// fitting is how many of some units, and how many bytes of them, have room in the open row group. One always has in a new one,
-// and so has a whole row group of calve's, which may be a little larger than the limit.
-func (w *Writer) fitting(units []Unit) (n int, size int64) {
+// fitting is how many of some units have room in the open row group. One always has in a new one, and so has a whole row group of
+// calve's, which may be a little larger than the limit.
+func (w *Writer) fitting(units []Unit) (n int) {
 	rows, room := int64(w.cfg.RowGroupRows-w.rows), maxRowGroupBytes-w.buffered()
 	if !w.open {
 		room += maxRowGroupBytes / 4
 	}
-	for n < len(units) && (n == 0 && !w.open || units[n].To-units[0].From <= rows && size+units[n].Bytes <= room) {
+	for size := int64(0); n < len(units) && (n == 0 && !w.open || units[n].To-units[0].From <= rows && size+units[n].Bytes <= room); n++ {
 		size += units[n].Bytes
-		n++
 	}
-	return n, size
+	return n
 }
 
-// joins reports whether pages of so many bytes become part of the open row group. They do unless that takes new numbers for
-// indexes into dictionaries that would be too large, or would be no help to readers: both are large enough for themselves, or
-// the pages outweigh by far what is there.
-func (c *groupCopy) joins(size int64) bool {
-	least, held := c.w.cfg.LeastGroup, c.w.buffered()
-	apart := size >= least && held >= least || size >= aloneRatio*least
-	for i, e := range c.w.cols {
-		if !c.cols[i].dict || !e.hasDict() || e.dictOf == c.dictID() {
-			continue
-		}
-		if apart || !e.loadDict() || e.dict.full() {
-			return false
-		}
-	}
-	return true
+// dictID names the dictionaries of a row group of a file.
+type dictID struct {
+	o     *Outline
+	group int
 }
 
-// aloneRatio times LeastGroup is what begins a row group of its own whatever there is.
-const aloneRatio = 16
+// copiedRows says where the rows of a copied row group come from.
+type copiedRows struct {
+	of dictID
+	to int64 // the row of the file behind them
+}
 
-func (c *groupCopy) dictID() dictID { return dictID{c.o, c.group} }
+// continues reports whether a unit follows in its row group those that the open one consists of.
+func (c *groupCopy) continues(u *Unit) bool {
+	return c.w.copied == copiedRows{dictID{c.o, c.group}, u.From}
+}
 
 // copyStepBytes is how much of a file is read at once.
 const copyStepBytes = 1 << 20
@@ -261,10 +253,7 @@ type columnCopy struct {
 	*groupCopy
 	*copiedChunk
 	*copyScratch
-	e       *columnEncoder
-	indexed bool    // table is ready
-	table   []int32 // new numbers of dictionary entries, -1: none yet; nil: they keep theirs
-	joined  *joinedDict
+	e *columnEncoder
 
 	slots  int64
 	nulls  int64 // -1: not known
@@ -329,25 +318,61 @@ func (k *columnCopy) copyPage(size, rows int64) (int, error) {
 	if k.leaf.maxRep == 0 && int64(h.values) != rows || int64(h.values) < rows || h.values > maxPageRows {
 		return 0, corruptf("page of %d values, the page index says %d rows", h.values, rows)
 	}
-	if h.encoding == encRLEDict || h.encoding == encPlainDict {
-		if err := k.openDict(); err != nil {
+	if (h.encoding == encRLEDict || h.encoding == encPlainDict) && e.kept.page == nil {
+		if err := k.keepDict(); err != nil {
 			return 0, fmt.Errorf("dictionary: %w", err)
 		}
-		e.lastEnc = dictEncoding
-	} else {
-		e.lastEnc = e.plainest()
-	}
-	switch {
-	case k.table != nil && (h.encoding == encRLEDict || h.encoding == encPlainDict):
-		return int(h.values), k.renumber(h)
-	case k.codec != e.codec:
-		e.encodings[h.encoding] = true
-		return int(h.values), k.repack(h)
 	}
 	e.encodings[h.encoding] = true
+	if k.codec != e.codec {
+		return int(h.values), k.repack(h)
+	}
 	e.full += int64(head) + int64(h.full)
 	e.data = append(e.data, k.in.win[k.in.at-head:k.in.at]...)
 	return int(h.values), k.pour(h)
+}
+
+// keptDict is the dictionary page of a copied chunk as it goes into the file.
+type keptDict struct {
+	page []byte // nil: none
+	full int    // bytes with the header, uncompressed
+}
+
+// keepDict takes over the dictionary of the chunk that pages with indexes come from.
+func (k *columnCopy) keepDict() error {
+	if !k.dict {
+		return corruptf("it is not there")
+	}
+	e, size := k.e, k.places[0].at-k.offset
+	in := chunkReader{f: k.o.f, step: int(size)}
+	in.open(*k.chunk)
+	in.end, in.stop = k.places[0].at, k.places[0].at
+	h, stored, err := in.page()
+	if err != nil {
+		return err
+	}
+	if in.left() != 0 || h.typ != pageDictionary || h.encoding != encPlain && h.encoding != encPlainDict {
+		return corruptf("page of type %d, encoding %d and %d bytes where there are %d", h.typ, h.encoding, h.packed, size)
+	}
+	e.encodings[h.encoding] = true
+	if k.codec == e.codec {
+		e.kept = keptDict{page: in.win[:in.at], full: in.at - len(stored) + int(h.full)}
+		return nil
+	}
+	body, err := new(page).inflate(k.codec, stored, int(h.full))
+	if err != nil {
+		return err
+	}
+	packed := body
+	if e.codec != codecNone {
+		if e.packed, err = e.pack.compress(e.packed, body); err != nil {
+			return err
+		}
+		packed = e.packed
+	}
+	b := appendPageHeader(nil, len(body), len(packed), crc32.ChecksumIEEE(packed), -int(h.values), h.encoding)
+	e.kept = keptDict{page: append(b, packed...), full: len(b) + len(body)}
+	return nil
 }
 
 // pour copies the bytes of a page.

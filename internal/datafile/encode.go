@@ -61,10 +61,7 @@ type columnEncoder struct {
 	data      []byte // data pages
 	full      int64
 	meta      chunkMeta
-	kept      keptDict    // a dictionary that came with copied pages; then dict is empty
-	dictOf    dictID      // where indexes come from that keep their numbers
-	joined    *joinedDict // the last whose indexes get others
-	lastEnc   encoding    // of the last page that was copied
+	kept      keptDict // the dictionary of copied pages
 
 	// The file.
 	codec     int32
@@ -93,7 +90,7 @@ func (e *columnEncoder) begin(enc encoding) {
 	e.data, e.full = e.data[:0], 0
 	e.meta = chunkMeta{fileColumn: e.fileColumn}
 	e.dict.reset()
-	e.kept, e.dictOf, e.joined = keptDict{}, dictID{}, nil
+	e.kept = keptDict{}
 }
 
 // check refuses arrays that are not what the column declares.
@@ -207,7 +204,10 @@ func (e *columnEncoder) endPage() error {
 	e.defs, e.reps = e.defs[:0], e.reps[:0]
 	e.vals, e.i32, e.i64, e.idx = e.vals[:0], e.i32[:0], e.i64[:0], e.idx[:0]
 	if e.enc == dictEncoding && e.dictUseless() {
-		e.enc = e.plainest()
+		e.enc = deltaEncoding
+		if e.phys != typeInt32 && e.phys != typeInt64 {
+			e.enc = plainEncoding
+		}
 	}
 	return nil
 }

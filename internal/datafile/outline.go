@@ -37,7 +37,9 @@ type Outline struct {
 type Unit struct {
 	RowRange
 	Bytes int64 // of its pages in the file, without dictionaries
+	Dict  int64 // bytes of the dictionaries that have to go with any part of its row group
 	Group int   // its row group
+	Whole bool  // it is all of it
 	// Min and Max are bounds of the key columns, in key order, as schema.Cell gives them. A Unit whose file does not tell has
 	// none: both are nil.
 	Min, Max []any
@@ -230,20 +232,23 @@ func (o *Outline) group(g int, start, least int64) (bool, error) {
 		return true, nil
 	}
 	places := make([][]pagePlace, len(o.leaves))
+	dict := int64(0)
 	for i := range o.leaves {
 		c := &o.foot.groups[g].chunks[i]
 		var err error
 		if places[i], err = readPlaces(&o.foot.tail, o.f, c, rows); err != nil || places[i] == nil {
 			return false, err
 		}
+		dict += places[i][0].at - c.offset
 	}
 	bounds, err := o.newPageBounds(g, places)
 	if err != nil {
 		return false, err
 	}
 	cuts := commonCuts(places, rows)
+	first := len(o.Units)
 	next := make([]int, len(places)) // of each leaf: the first page that is in no unit yet
-	u := Unit{RowRange: RowRange{start, start}, Group: g}
+	u := Unit{RowRange: RowRange{start, start}, Dict: dict, Group: g}
 	for _, cut := range cuts {
 		for i := range places {
 			for next[i] < len(places[i]) && places[i][next[i]].row < cut {
@@ -257,7 +262,10 @@ func (o *Outline) group(g int, start, least int64) (bool, error) {
 		u.To = start + cut
 		bounds.fill(&u, u.From-start, cut)
 		o.Units = append(o.Units, u)
-		u = Unit{RowRange: RowRange{start + cut, start + cut}, Group: g}
+		u = Unit{RowRange: RowRange{start + cut, start + cut}, Dict: dict, Group: g}
+	}
+	if len(o.Units) == first+1 {
+		o.Units[first].Whole = true
 	}
 	return true, nil
 }

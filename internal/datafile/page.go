@@ -239,11 +239,6 @@ func (p *page) load(l *leaf, nested bool, codec int32, h header, stored []byte, 
 	if err != nil {
 		return err
 	}
-	return p.decode(l, nested, h, body, defs, reps, dict)
-}
-
-// decode is load for the parts of a page that unpack gives.
-func (p *page) decode(l *leaf, nested bool, h header, body, defs, reps []byte, dict *dictionary) (err error) {
 	p.rows, p.row, p.val = int(h.values), 0, 0
 	p.valid, p.present = nil, p.rows
 	switch {

@@ -23,9 +23,6 @@ const (
 	maxRowGroupBytes    = 32 << 20
 )
 
-// LeastGroup is the least WriterConfig.LeastGroup that is good for readers.
-const LeastGroup = 1 << 20
-
 // All columns end a page at the first of these limits, so that the rows between two such cuts can be copied as they are: see
 // Outline. A cut is not worth less than some 32 KiB a column.
 const (
@@ -48,9 +45,6 @@ type WriterConfig struct {
 	RowGroupRows int
 	// CutRows is the number of rows after which all columns end a page; 0 is 8,192.
 	CutRows int
-	// LeastGroup is the size from which copied pages are not put into a row group with what is there, if that takes new numbers
-	// for their dictionaries' entries; 0 is LeastGroup. Files of compactions have about two row groups, at most, for each so many bytes.
-	LeastGroup int64
 	// Parallel is how many goroutines encode the columns of a Write. At 1 and below the caller does it alone.
 	Parallel int
 	// Stats gives the statistics mode of a table column. nil is truncate(16) for all. Key columns of thin files have
@@ -85,11 +79,11 @@ type Writer struct {
 	keys []int
 
 	groups []groupMeta
-	open   bool  // a row group is
-	chosen bool  // its encodings are: they are not before rows are written
-	rows   int   // in it
-	cutAt  int   // its rows up to the last cut,
-	cutOf  int64 // and what was buffered then
+	open   bool       // a row group is
+	copied copiedRows // all of them, if it was copied
+	rows   int        // in it
+	cutAt  int        // its rows up to the last cut,
+	cutOf  int64      // and what was buffered then
 
 	info   Info
 	last   Rows   // the newest rows, for MaxKey
@@ -108,9 +102,6 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 	}
 	if cfg.CutRows <= 0 {
 		cfg.CutRows = defaultCutRows
-	}
-	if cfg.LeastGroup <= 0 {
-		cfg.LeastGroup = LeastGroup
 	}
 	if cfg.ZstdLevel == 0 {
 		cfg.ZstdLevel = 1
@@ -235,22 +226,8 @@ func (w *Writer) begin(r Rows) error {
 		}
 		e.begin(enc)
 	}
-	w.open, w.chosen = true, true
+	w.open = true
 	return nil
-}
-
-// join makes a row group that has copied pages ready for rows. They are encoded as the pages before, which the rows of
-// another file chose: mostly there are more of those.
-func (w *Writer) join() {
-	for _, e := range w.cols {
-		if !w.chosen {
-			e.enc = e.lastEnc
-		}
-		if e.enc == dictEncoding && (!e.loadDict() || e.dict.full()) {
-			e.enc = e.plainest()
-		}
-	}
-	w.chosen = true
 }
 
 // note keeps what the manifest wants to know of the rows as a whole.
@@ -300,12 +277,15 @@ func (w *Writer) key(r Rows, row int) ([]byte, error) {
 
 // append encodes rows into the open row group and closes it when it is full.
 func (w *Writer) append(r Rows) error {
+	if w.open && w.copied != (copiedRows{}) {
+		if err := w.endGroup(); err != nil {
+			return err
+		}
+	}
 	if !w.open {
 		if err := w.begin(r); err != nil {
 			return err
 		}
-	} else if w.rows == w.cutAt {
-		w.join()
 	}
 	if err := w.each(r.N, func(i int) error { return w.encode(w.cols[i], r) }); err != nil {
 		return err
@@ -367,7 +347,7 @@ func (w *Writer) endGroup() error {
 		g.chunks[i] = e.meta
 	}
 	w.groups = append(w.groups, g)
-	w.open, w.rows, w.cutAt, w.cutOf = false, 0, 0, 0
+	w.open, w.rows, w.cutAt, w.cutOf, w.copied = false, 0, 0, 0, copiedRows{}
 	return nil
 }
 
