@@ -96,28 +96,30 @@ func (cfg *KafkaConfig) check() error {
 
 // options gives the options that all clients of the pipeline share.
 func (cfg *KafkaConfig) options(env Env) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{
-		kgo.SeedBrokers(cfg.Brokers...),
-		kgo.ClientID("calve"),
-		kgo.WithLogger(clientLog{env.Log.With("topic", cfg.Topic)}),
-	}
-	if cfg.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
+	opts, err := ClientOptions(cfg.Brokers, cfg.TLS, cfg.SASL, env.Log.With("topic", cfg.Topic))
+	return append(opts, cfg.Client...), err
+}
+
+// ClientOptions are the options of a Kafka client: where brokers are, how to talk to them and who we are.
+func ClientOptions(brokers []string, secure *tls.Config, auth SASL, log *slog.Logger) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(brokers...), kgo.ClientID("calve"), kgo.WithLogger(clientLog{log})}
+	if secure != nil {
+		opts = append(opts, kgo.DialTLSConfig(secure))
 	}
 	var m sasl.Mechanism
-	switch cfg.SASL.Mechanism {
+	switch auth.Mechanism {
 	case "":
-		return append(opts, cfg.Client...), nil
+		return opts, nil
 	case "PLAIN":
-		m = plain.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsMechanism()
+		m = plain.Auth{User: auth.User, Pass: auth.Password}.AsMechanism()
 	case "SCRAM-SHA-256":
-		m = scram.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsSha256Mechanism()
+		m = scram.Auth{User: auth.User, Pass: auth.Password}.AsSha256Mechanism()
 	case "SCRAM-SHA-512":
-		m = scram.Auth{User: cfg.SASL.User, Pass: cfg.SASL.Password}.AsSha512Mechanism()
+		m = scram.Auth{User: auth.User, Pass: auth.Password}.AsSha512Mechanism()
 	default:
-		return nil, fmt.Errorf("%w: SASL mechanism %q is unknown; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", ErrConfig, cfg.SASL.Mechanism)
+		return nil, fmt.Errorf("%w: SASL mechanism %q is unknown; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", ErrConfig, auth.Mechanism)
 	}
-	return append(append(opts, kgo.SASL(m)), cfg.Client...), nil
+	return append(opts, kgo.SASL(m)), nil
 }
 
 // RunKafka reads a topic into a table until ctx ends; then it writes and commits what it has read and returns nil. Any

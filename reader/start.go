@@ -151,8 +151,8 @@ func ParseShare(s string) (Share, error) {
 	return Share{Index: index, Of: of}, nil
 }
 
-// consumer is the name under which a reader of a share keeps its position: Paimon's consumers have one position each.
-func (s Share) consumer(id string) string {
+// Consumer is the name under which a reader of a share keeps its position: Paimon's consumers have one position each.
+func (s Share) Consumer(id string) string {
 	if id == "" || s.Of <= 1 {
 		return id
 	}

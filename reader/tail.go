@@ -183,7 +183,7 @@ func (t *tail) run(ctx context.Context) error {
 // origin finds where to begin.
 func (t *tail) origin(ctx context.Context) (origin, error) {
 	meta, from := t.r.meta, t.spec.From
-	if id := t.spec.Share.consumer(t.spec.Consumer); id != "" && !t.spec.IgnoreProgress {
+	if id := t.spec.Share.Consumer(t.spec.Consumer); id != "" && !t.spec.IgnoreProgress {
 		next, err := meta.Consumer(ctx, id)
 		if !errors.Is(err, manifest.ErrNoConsumer) {
 			return origin{next: next}, err
@@ -265,7 +265,7 @@ func (t *tail) from(ctx context.Context, o origin) error {
 	if o.state != nil {
 		first = o.state.ID
 	}
-	if id := t.spec.Share.consumer(t.spec.Consumer); id != "" && t.lease == nil {
+	if id := t.spec.Share.Consumer(t.spec.Consumer); id != "" && t.lease == nil {
 		var err error
 		if t.lease, err = t.r.takeLease(ctx, id, first, t.l.opts.ConsumerExpiration); err != nil {
 			return err

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/storage"
 )
@@ -329,6 +332,37 @@ func TestVerifyFindsDamage(t *testing.T) {
 }
 
 // TestErrorsSayWhatToDo goes through mistakes that people make.
+// TestTailTo: the stream goes into a topic, once.
+func TestTailTo(t *testing.T) {
+	k, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	c := withOrders(t)
+	to := "kafka://" + strings.Join(k.ListenAddrs(), ",") + "/orders?id=x"
+	for range 2 {
+		c.ok("", "tail", "shop.orders", "--to", to)
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...), kgo.ConsumeTopics("orders"), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var got []string
+	for len(got) < 5 {
+		cl.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) { got = append(got, string(r.Key)+string(r.Value)) })
+	}
+	if want := []string{`{"id":1}{"id":1,"item":"ice","price":"2.50"}`, `{"id":2}{"id":2,"item":"snow","price":"0.10"}`, `{"id":3}{"id":3,"item":"hail","price":null}`,
+		`{"id":2}`, `{"id":3}{"id":3,"item":"hail","price":"7.00"}`}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for to, want := range map[string]string{"orders": "use kafka://BROKER", "kafka://a:1": "use kafka://BROKER", "kafka://u:p@a:1/t": "credentials are given as", "kafka://a:1/t?x=1": `"x" is unknown`,
+		"kafka://a:1/t?user=me": "belong together", "kafka://a:1/t?password-env=CALVE_NO_SUCH": "is empty or not set", "kafka://a:1/t?tls=maybe": "use true or false"} {
+		c.fails("", []string{"tail", "shop.orders", "--to", to}, "--to: ", want)
+	}
+}
+
 // TestConsumers: a tail with a consumer goes on where it ended; consumers are listed, moved and dropped.
 func TestConsumers(t *testing.T) {
 	c := withOrders(t)

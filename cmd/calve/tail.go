@@ -16,9 +16,9 @@ import (
 
 // tailFlags are the flags of tail.
 type tailFlags struct {
-	from, until, share, onGap, format string
-	positions                         bool
-	spec                              reader.TailSpec
+	from, until, share, onGap, format, to string
+	positions                             bool
+	spec                                  reader.TailSpec
 }
 
 func (a *app) tailCmd() *cobra.Command {
@@ -57,6 +57,13 @@ to fulfil it is an insert, one that ceases to a delete. In tables without change
 that does not fulfil it is a -D of its key, as an older one may have, unless the key itself rules the condition out or
 --before-image tells what was there.
 
+--to kafka://BROKER,BROKER/TOPIC writes into a topic instead, each change exactly once for readers of committed records:
+records and position are in one transaction, and the next run goes on behind it (--from is for the first). The keys are the
+primary key as JSON; with --format json values are rows, and null for a row that is gone; with debezium envelopes. After
+"?" may follow id=NAME, the transactional id (default: calve-tail-TABLE-TOPIC), of which the later of two processes goes on;
+tls=true; and sasl=PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 with user=NAME and password-env=VARIABLE. With --consumer, what is
+yet to be written does not expire.
+
 --share I/N tells only the buckets whose number leaves I when divided by N, so that N readers share the work; with
 --consumer each has its own position.`,
 		Example: `  calve tail shop.orders -w file:///data/lake
@@ -66,12 +73,16 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
   calve tail shop.orders -w file:///data/lake --from tag:monday --until time:2026-05-14T12:00:00Z
   calve tail shop.orders -w file:///data/lake --from snapshot:42 --columns id,amount
   calve tail shop.orders -w file:///data/lake --before-image --format debezium
+  calve tail shop.orders -w file:///data/lake --follow --consumer kafka --from full --to kafka://localhost:9092/orders
   calve tail shop.orders -w file:///data/lake --format arrow | python -c 'import sys, pyarrow as pa
   for batch in pa.ipc.open_stream(sys.stdin.buffer): print(batch.to_pydict())'`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := t.resolve(cmd); err != nil {
 				return err
+			}
+			if t.to != "" {
+				return a.tailTo(cmd.Context(), args[0], &t)
 			}
 			return a.tail(cmd.Context(), args[0], &t)
 		},
@@ -88,6 +99,7 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
 	f.StringVar(&t.spec.Consumer, "consumer", "", "name of a consumer that keeps the position and holds expiry back (needs the right to write)")
 	f.BoolVar(&t.spec.BeforeImage, "before-image", false, "in a table without changelog: tell updates with the row before (-U and +U) and deletes with the row that was there")
 	f.StringVar(&t.onGap, "on-gap", "fail", "when snapshots have expired before they were told: fail or rescan")
+	f.StringVar(&t.to, "to", "", "topic to write to: kafka://BROKER,BROKER/TOPIC?id=NAME")
 	f.StringVar(&t.share, "share", "", "part of the buckets: I/N, with I from 0 to N-1")
 	return c
 }

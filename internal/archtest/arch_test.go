@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"internal/rowjson":    {},
 	"internal/changes":    {"schema", "reader", "internal/rowjson"},
 	"internal/claim":      {"storage"},
+	"internal/kafkaout":   {"manifest", "reader", "ingest", "internal/changes"},
 	"internal/config":     {},
 	"internal/datafile":   {"schema", "storage", "internal/binrow"},
 	"internal/indexfile":  {},

@@ -157,7 +157,9 @@ type envelopes struct {
 	ts     int64
 	snap   int64
 	at     []int  // columns of the key; nil: not all of them are told
-	next   []byte // scratch: a key
+	next   []byte // scratch: a key, as a JSON object
+	// each, when not nil, is given every event with its key, instead of a line of buf. The key is empty if there is none.
+	each func(key, event []byte)
 }
 
 func newEnvelopes(w io.Writer, from Source) *envelopes {
@@ -185,15 +187,12 @@ func (e *envelopes) rows(c *reader.Changes) {
 	for i := range int(c.Rec.NumRows()) {
 		row := enc.Append(nil, c.Rec, i)
 		kind := kindAt(c, i)
-		e.next = e.next[:0]
-		for _, at := range e.at {
-			e.next = append(rowjson.AppendValue(e.next, c.Rec.Column(at), i), ' ')
-		}
+		e.next = appendKey(e.next[:0], c, e.at, i)
 		if kind == schema.UpdateAfter {
 			if !bytes.Equal(e.key, e.next) {
 				e.settle()
 			}
-			e.event(e.before, row, 'u', c.Snapshot, c.Time.UnixMilli())
+			e.event(e.next, e.before, row, 'u', c.Snapshot, c.Time.UnixMilli())
 			e.before = nil
 			continue
 		}
@@ -203,11 +202,11 @@ func (e *envelopes) rows(c *reader.Changes) {
 			e.before, e.snap, e.ts = row, c.Snapshot, c.Time.UnixMilli()
 			e.key = append(e.key[:0], e.next...)
 		case kind == schema.Delete:
-			e.event(row, nil, 'd', c.Snapshot, c.Time.UnixMilli())
+			e.event(e.next, row, nil, 'd', c.Snapshot, c.Time.UnixMilli())
 		case c.State:
-			e.event(nil, row, 'r', c.Snapshot, c.Time.UnixMilli())
+			e.event(e.next, nil, row, 'r', c.Snapshot, c.Time.UnixMilli())
 		default:
-			e.event(nil, row, 'c', c.Snapshot, c.Time.UnixMilli())
+			e.event(e.next, nil, row, 'c', c.Snapshot, c.Time.UnixMilli())
 		}
 	}
 }
@@ -228,19 +227,42 @@ func keyColumns(c *reader.Changes) []int {
 	return out
 }
 
+// appendKey appends the key of a row as a JSON object; nothing if it has none.
+func appendKey(dst []byte, c *reader.Changes, at []int, row int) []byte {
+	for i, col := range at {
+		dst = append(dst, "{,"[min(i, 1)])
+		dst = append(rowjson.AppendString(dst, c.Rec.ColumnName(col)), ':')
+		dst = rowjson.AppendValue(dst, c.Rec.Column(col), row)
+	}
+	if len(at) > 0 {
+		dst = append(dst, '}')
+	}
+	return dst
+}
+
 // settle tells a -U after which no +U came: the row is gone.
 func (e *envelopes) settle() {
 	if e.before != nil {
-		e.event(e.before, nil, 'd', e.snap, e.ts)
+		e.event(e.key, e.before, nil, 'd', e.snap, e.ts)
 		e.before = nil
 	}
 }
 
-func (e *envelopes) event(before, after []byte, op byte, snapshot, ts int64) {
+func (e *envelopes) event(key, before, after []byte, op byte, snapshot, ts int64) {
 	e.buf = append(append(e.buf, `{"before":`...), orNull(before)...)
 	e.buf = append(append(e.buf, `,"after":`...), orNull(after)...)
 	e.buf = fmt.Appendf(append(e.buf, e.source...), `%d,"ts_ms":%d},"op":"%c","ts_ms":%d}`, snapshot, ts, op, ts)
-	e.buf = append(e.buf, '\n')
+	e.end(key)
+}
+
+// end ends an event.
+func (e *envelopes) end(key []byte) {
+	if e.each == nil {
+		e.buf = append(e.buf, '\n')
+		return
+	}
+	e.each(key, e.buf)
+	e.buf = e.buf[:0]
 }
 
 func orNull(row []byte) []byte {

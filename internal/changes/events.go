@@ -93,7 +93,7 @@ func appendNames(dst []byte, names []string) []byte {
 func (e *envelopes) happened(c *reader.Changes) {
 	switch eventName(c) {
 	case gapEvent:
-		e.event(nil, nil, 't', c.Snapshot, c.Time.UnixMilli())
+		e.event(nil, nil, nil, 't', c.Snapshot, c.Time.UnixMilli())
 	case schemaEvent:
 		e.buf = fmt.Appendf(append(append(e.buf, '{'), e.source[1:]...), `%d,"ts_ms":%d},"ts_ms":%d,"tableChanges":[{"type":"ALTER","id":`, c.Snapshot, c.Time.UnixMilli(), c.Time.UnixMilli())
 		e.buf = append(rowjson.AppendString(e.buf, fmt.Sprintf("%q.%q", e.from.Database, e.from.Table)), `,"table":{"primaryKeyColumnNames":`...)
@@ -110,7 +110,8 @@ func (e *envelopes) happened(c *reader.Changes) {
 			e.buf = rowjson.AppendString(append(e.buf, `,"typeName":`...), typ.String())
 			e.buf = fmt.Appendf(e.buf, `,"optional":%t,"position":%d}`, optional, i+1)
 		}
-		e.buf = append(e.buf, "]}}]}\n"...)
+		e.buf = append(e.buf, "]}}]}"...)
+		e.end(nil)
 	}
 }
 
