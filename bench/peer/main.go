@@ -5,6 +5,7 @@
 //	go run ./bench/peer                        # all data sets; writes bench/results and bench/PEERS.md
 //	go run ./bench/peer -sets random -rounds 3 -o ''
 //	go run ./bench/peer -churn 300             # write amplification under a commit a second
+//	go run ./bench/peer -follow 30s            # how long rows take to a tail, beside Flink's streaming read
 package main
 
 import (
@@ -43,6 +44,7 @@ type config struct {
 	rounds                int
 	scale                 float64
 	churn                 churn
+	follow                follow
 }
 
 func parseFlags(args []string) (c config, err error) {
@@ -54,6 +56,11 @@ func parseFlags(args []string) (c config, err error) {
 	fs.StringVar(&c.out, "o", "bench", "folder that gets results/DATE-COMMIT-peers.txt, PEERS.md and peers.svg; '' writes nothing")
 	fs.IntVar(&c.rounds, "rounds", 5, "measured rounds; one more before them warms up")
 	fs.Float64Var(&c.scale, "scale", 1, "share of the rows of each commit")
+	fs.DurationVar(&c.follow.time, "follow", 0, "measure how long rows take to a tail instead, for so long with each interval between commits")
+	fs.IntVar(&c.follow.rate, "follow-rate", 50_000, "rows a second of -follow")
+	fs.DurationVar(&c.follow.warm, "follow-warm", 15*time.Second, "how long -follow runs before it measures")
+	fs.StringVar(&c.follow.jars, "flink-jars", ".cache/peers/jars/flink", "folder with the jars of Flink and Paimon's connector")
+	c.follow.intervals = []time.Duration{time.Second, 200 * time.Millisecond}
 	fs.IntVar(&c.churn.commits, "churn", 0, "measure write amplification instead, with so many commits")
 	fs.IntVar(&c.churn.keys, "churn-keys", 10_000_000, "keys of the table of -churn")
 	fs.IntVar(&c.churn.rows, "churn-rows", 20_000, "rows of a commit of -churn")
@@ -83,6 +90,9 @@ func mainErr(ctx context.Context, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.follow.time > 0 {
+		return c.follow.run(ctx, c, os.Stdout)
 	}
 	if c.churn.commits > 0 {
 		return c.churn.run(ctx, c, os.Stdout)
