@@ -78,7 +78,8 @@ func (f Files) telling(job Job) *telling {
 	case job.Output == 0:
 		return nil
 	case o.ChangelogProducer == schema.ProducerFullCompaction:
-		if t.full = true; job.Output < o.MaxLevel() {
+		// The highest level may be above MaxLevel, if the table had more of them. A job that is not full leaves files there.
+		if t.full = true; !job.Full || job.Output < o.MaxLevel() {
 			return nil
 		}
 	case !o.Lookup():

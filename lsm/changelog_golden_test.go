@@ -214,7 +214,7 @@ func TestGoldenCompactionChangelog(t *testing.T) {
 				removed, added := g.entries(g.meta.Delta, s, manifest.Remove), g.entries(g.meta.Delta, s, manifest.Add)
 				want := g.entries(g.meta.Changelog, s, manifest.Add)
 				if s.CommitKind == manifest.Compact && len(removed) > 0 {
-					job := Job{Files: removed, Output: o.MaxLevel()}
+					job := Job{Files: removed, Output: o.MaxLevel(), Full: true}
 					for _, f := range slices.Concat(added, want) {
 						job.Output = f.Level
 					}

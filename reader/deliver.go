@@ -77,6 +77,12 @@ func (t *tail) follow(ctx context.Context, snap *manifest.Snapshot) error {
 	return nil
 }
 
+// fixedShares reports whether a row is of one share for as long as it lives.
+func (t *tail) fixedShares() bool {
+	b := t.l.opts.Bucket
+	return b > 0 || t.l.view.keys != nil && b != schema.BucketPostpone
+}
+
 // state tells the rows of a snapshot as inserts.
 func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 	defer t.r.meta.Hold(s.ID)()
@@ -84,6 +90,9 @@ func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 		return err
 	}
 	l := t.l
+	if t.spec.Share.Of > 1 && !t.fixedShares() {
+		return fmt.Errorf("%w: the rows of a whole snapshot cannot be shared in this table: compaction puts them into other files, or buckets, than readers of the other shares see. Have one reader tell them, or begin with changes (snapshot:N)", ErrQuery)
+	}
 	base := changesOf(s, l.view)
 	base.State = true
 	sees := l.startSight()

@@ -60,8 +60,14 @@ func (x *imager) close() error {
 }
 
 // deliver tells the changes of a snapshot.
-func (x *imager) deliver(ctx context.Context, to *tail, snap *manifest.Snapshot, base Changes) error {
+func (x *imager) deliver(ctx context.Context, to *tail, snap *manifest.Snapshot, base Changes) (err error) {
 	defer x.r.meta.Hold(max(1, snap.ID-1))()
+	defer func() {
+		if err != nil { // what is remembered may be half of it, and the stream may go on after a gap
+			clear(x.files)
+			x.seen, x.at, x.last = 0, -1, nil
+		}
+	}()
 	v := to.l.view
 	entries, err := x.r.meta.Delta(ctx, snap)
 	if err != nil {

@@ -29,7 +29,8 @@ type screen struct {
 
 	held    *Changes // a -U at the end of a batch, whose +U may be in the next one
 	heldFit bool     // whether it fulfils the condition
-	rows    []int32
+	rows    []int32  // of a batch that are told
+	fit     []int32  // of fits
 }
 
 // newScreen makes a screen for changes in some columns, which have exact rows before them if images says so; read are these
@@ -56,6 +57,9 @@ func newScreen(v *view, w *where, cols []int, images bool) (s *screen, read []in
 		if merges := v.opts.MergeEngine; !s.exact && (merges == "partial-update" || merges == "aggregation") && !w.keyOnly() {
 			return nil, nil, fmt.Errorf("%w: a condition on other columns than the key cannot be asked of the changes of this table: with merge engine %s and changelog producer %s they are parts of rows", ErrQuery, merges, v.opts.ChangelogProducer)
 		}
+		if !s.exact && !w.keyOnly() && (v.opts.MergeEngine == "first-row" || len(v.opts.SequenceFields) > 0) {
+			return nil, nil, fmt.Errorf("%w: a condition on other columns than the key cannot be asked of the changes of this table: with %s a row that comes later need not be the one that stays; have the rows before the changes computed (--before-image)", ErrQuery, lateRows(v))
+		}
 		if w.keys != nil {
 			if s.keys, err = w.keys.Filter(read); err != nil {
 				return nil, nil, err
@@ -64,6 +68,14 @@ func newScreen(v *view, w *where, cols []int, images bool) (s *screen, read []in
 	}
 	s.all, err = w.all.Filter(read)
 	return s, read, err
+}
+
+// lateRows names the option by which rows that come later may lose.
+func lateRows(v *view) string {
+	if len(v.opts.SequenceFields) > 0 {
+		return "sequence.field"
+	}
+	return "merge engine first-row"
 }
 
 // keyOnly reports whether the condition asks for nothing but the primary key.
@@ -213,8 +225,8 @@ func (s *screen) fits(f *predicate.Filter, rec arrow.RecordBatch) ([]bool, error
 		return nil, err
 	}
 	out := make([]bool, n)
-	s.rows = sel.Rows(s.rows[:0])
-	for _, i := range s.rows {
+	s.fit = sel.Rows(s.fit[:0])
+	for _, i := range s.fit {
 		out[i] = true
 	}
 	return out, nil

@@ -1,7 +1,9 @@
 package reader
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -118,6 +120,89 @@ func TestScreenPairs(t *testing.T) {
 				if _, there := got[k]; there {
 					t.Fatalf("seed %d: key %d is still there", seed, k)
 				}
+			}
+		}
+	}
+}
+
+// TestScreenHeld: a -U that no +U follows, at the end of a batch, leaves the next batch as it is.
+func TestScreenHeld(t *testing.T) {
+	cols, err := schema.ParseColumns("k BIGINT NOT NULL, v BIGINT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.ParseOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &view{schema: s, opts: o, keys: lsm.NewKeys(s)}
+	w, err := v.where("k > 0 AND v = 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, read, err := newScreen(v, w, []int{0, 1}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := func(kinds []schema.RowKind, cells ...int64) Changes {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, v.arrowSchema(read))
+		for i, x := range cells {
+			b.Field(i % 2).(*array.Int64Builder).Append(x)
+		}
+		return Changes{Rec: b.NewRecordBatch(), RowKinds: kinds}
+	}
+	if _, err := sc.apply(batch([]schema.RowKind{schema.UpdateBefore}, 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := sc.apply(batch([]schema.RowKind{schema.Insert, schema.Insert, schema.Insert}, -5, 0, -6, 0, 2, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range out {
+		for i := range int(c.Rec.NumRows()) {
+			kind := schema.Insert
+			if c.RowKinds != nil {
+				kind = c.RowKinds[i]
+			}
+			got = append(got, kind.String()+c.Rec.Column(0).ValueStr(i))
+		}
+	}
+	if want := []string{"-D1", "+I2"}; !slices.Equal(got, want) {
+		t.Errorf("%v is told, want %v", got, want)
+	}
+}
+
+// TestScreenLateRows: where rows that come later may lose, what a condition leaves cannot be told from them alone.
+func TestScreenLateRows(t *testing.T) {
+	for _, options := range []map[string]string{{"merge-engine": "first-row"}, {"sequence.field": "v"}} {
+		cols, err := schema.ParseColumns("k BIGINT NOT NULL, v BIGINT")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: []string{"k"}, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := s.ParseOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := &view{schema: s, opts: o, keys: lsm.NewKeys(s)}
+		for condition, ok := range map[string]bool{"v = 1": false, "k = 1": true} {
+			w, err := v.where(condition)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err = newScreen(v, w, []int{0}, false); ok != (err == nil) || !ok && !errors.Is(err, ErrQuery) {
+				t.Errorf("%v, %s: %v", options, condition, err)
+			}
+			if _, _, err = newScreen(v, w, []int{0}, true); err != nil {
+				t.Errorf("%v, %s, with images: %v", options, condition, err)
 			}
 		}
 	}

@@ -132,7 +132,7 @@ func ParseUntil(s string) (Until, error) {
 
 // Share is a part of a table's buckets: those whose number leaves Index when it is divided by Of. Readers of all shares
 // together read everything once, and each key comes to one of them only. Of tables without key and buckets the files are
-// shared, by a hash of their names. The zero value is everything.
+// shared, by a hash of their names, so that the rows of a whole snapshot cannot be. The zero value is everything.
 type Share struct{ Index, Of int }
 
 const maxShares = 1 << 16

@@ -142,7 +142,9 @@ type tail struct {
 	give  func(Changes, error) bool
 	left  bool   // give has said that it wants no more
 	lease *lease // nil: no consumer
-	until Until  // where Latest has become a snapshot
+	// awaited: it has waited for a snapshot, and what it waits for can come.
+	awaited bool
+	until   Until // where Latest has become a snapshot
 
 	failed     error     // what went wrong while rows were told
 	skip, told int64     // rows of the present snapshot: those not to be told again, those read
@@ -180,10 +182,30 @@ func (t *tail) run(ctx context.Context) error {
 	}
 }
 
+// within refuses to wait for snapshots beyond the next one: who asks for them has seen another table, or this one before it
+// was rolled back.
+func (t *tail) within(ctx context.Context, next int64) error {
+	if t.awaited || next <= 1 {
+		return nil
+	}
+	t.awaited = true
+	newest := int64(0)
+	switch s, err := t.r.meta.Latest(ctx); {
+	case err == nil:
+		newest = s.ID
+	case !errors.Is(err, manifest.ErrNoSnapshot):
+		return err
+	}
+	if next > newest+1 {
+		return fmt.Errorf("%w: the stream is to go on at snapshot %d, and the newest one is %d: the table was rolled back or made anew since; begin with --from full, or reset the consumer", ErrQuery, next, newest)
+	}
+	return nil
+}
+
 // origin finds where to begin.
 func (t *tail) origin(ctx context.Context) (origin, error) {
 	meta, from := t.r.meta, t.spec.From
-	if id := t.spec.Share.Consumer(t.spec.Consumer); id != "" && !t.spec.IgnoreProgress {
+	if id := t.consumer(); id != "" && !t.spec.IgnoreProgress {
 		next, err := meta.Consumer(ctx, id)
 		if !errors.Is(err, manifest.ErrNoConsumer) {
 			return origin{next: next}, err
@@ -259,25 +281,46 @@ func (t *tail) rescan(ctx context.Context, gap *GapError) (origin, error) {
 	return origin{next: s.ID + 1, state: s}, nil
 }
 
+// consumer is the name of the consumer, "" if there is none.
+func (t *tail) consumer() string { return t.spec.Share.Consumer(t.spec.Consumer) }
+
+// begin tells the rows that an origin begins with. A consumer is registered, or moved, only when all of them were taken:
+// its file cannot say that some are still to come, and a reader that dies before begins anew. A lease of its own keeps the
+// changes after them until then.
+func (t *tail) begin(ctx context.Context, o origin) (err error) {
+	if t.consumer() != "" {
+		l, lerr := t.r.takeLease(ctx, t.r.LeaseID(), o.state.ID, t.l.opts.ConsumerExpiration)
+		if lerr != nil {
+			return lerr
+		}
+		// Registered first, the consumer itself keeps them from then on.
+		defer func() {
+			if err == nil && t.lease == nil {
+				t.lease, err = t.r.takeLease(ctx, t.consumer(), o.next, t.l.opts.ConsumerExpiration)
+			}
+			err = errors.Join(err, l.close(ctx, true))
+		}()
+	}
+	if err := t.state(ctx, o.state); err != nil {
+		return t.r.gapOr(ctx, o.state.ID, t.last, err)
+	}
+	return nil
+}
+
 // from tells everything from an origin on.
 func (t *tail) from(ctx context.Context, o origin) error {
-	first := o.next
 	if o.state != nil {
-		first = o.state.ID
-	}
-	if id := t.spec.Share.Consumer(t.spec.Consumer); id != "" && t.lease == nil {
-		var err error
-		if t.lease, err = t.r.takeLease(ctx, id, first, t.l.opts.ConsumerExpiration); err != nil {
+		if err := t.begin(ctx, o); err != nil {
 			return err
 		}
 	}
-	t.lease.moved(first)
-	if o.state != nil {
-		if err := t.state(ctx, o.state); err != nil {
-			return t.r.gapOr(ctx, o.state.ID, t.last, err)
+	if id := t.consumer(); id != "" && t.lease == nil {
+		var err error
+		if t.lease, err = t.r.takeLease(ctx, id, o.next, t.l.opts.ConsumerExpiration); err != nil {
+			return err
 		}
-		t.lease.moved(o.next)
 	}
+	t.lease.moved(o.next)
 	for next := o.next; ; next++ {
 		if t.until.Snapshot > 0 && next > t.until.Snapshot {
 			return errEnd
@@ -322,6 +365,9 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		}
 		if !t.spec.Follow {
 			return nil, errEnd
+		}
+		if err := t.within(ctx, id); err != nil {
+			return nil, err
 		}
 		now := t.r.env.Now()
 		pause := max(poll, min(longestPoll, now.Sub(since)/20))

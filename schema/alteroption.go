@@ -61,10 +61,33 @@ func (a *alteration) checkSet(name, value string) error {
 		if isTrue(a.options[name]) && !isTrue(value) {
 			return fmt.Errorf("it can be turned on but not off once the table has a snapshot")
 		}
+	case optProducer:
+		return a.checkProducer(value)
+	case optNumLevels, optTrigger:
+		if a.options[optProducer] == ProducerFullCompaction && (name == optNumLevels || a.options[optNumLevels] == "") {
+			return fmt.Errorf("it says which level is the highest, and changes are told when rows come there: they would be told again. " +
+				"Set changelog-producer to another first, or choose the levels of a new table")
+		}
 	case optLegacyName, "partition.default-name":
 		if a.old.Partitioned() {
 			return fmt.Errorf("the folders of the partitions that are there are named by it")
 		}
+	}
+	return nil
+}
+
+// checkProducer refuses producers that rely on what compactions under another have not done: for lookup, the rows of a key
+// above level 0 are merged; for full-compaction, what is below the highest level has not been told.
+func (a *alteration) checkProducer(value string) error {
+	have := a.options[optProducer]
+	engine := a.options[optMergeEngine]
+	switch {
+	case value == have:
+	case value == ProducerLookup && (engine == "aggregation" || engine == "partial-update" || a.options[optSequenceField] != ""):
+		return fmt.Errorf("rows of a key on different levels are not merged with each other yet, and lookup relies on that: " +
+			"rows would be lost. Choose it when the table is created")
+	case value == ProducerFullCompaction && have == ProducerLookup:
+		return fmt.Errorf("what lookup has told would be told again. Choose it when the table is created")
 	}
 	return nil
 }

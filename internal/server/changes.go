@@ -48,6 +48,9 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "name a table as /v1/tables/DATABASE/TABLE/changes"})
 		return
 	}
+	if r.Method == http.MethodHead { // a stream without a body would not see that its client has gone
+		return
+	}
 	rd, wake, unwatch := s.readerOf(name, path)
 	defer unwatch()
 	q.spec.Wake, q.spec.Beat = wake, s.beat
