@@ -84,10 +84,17 @@ func (g *guard) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// loopback reports whether a request came in on a loopback address.
+// loopback reports whether a request came in on a loopback address and asks for one: a web page can have a browser on this
+// machine send others, by a name that resolves here or from its own site.
 func loopback(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback()
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	ip := net.ParseIP(host)
+	local := strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	return ok && addr.IP.IsLoopback() && local && r.Header.Get("Sec-Fetch-Site") != "cross-site"
 }
 
 // problem is what a client is told of a mistake: what is wrong, where, and what to do.

@@ -294,13 +294,21 @@ func TestChangesAuth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for ip, status := range map[string]int{"127.0.0.1": 204, "::1": 204, "192.0.2.7": 403} {
+	for _, c := range []struct {
+		ip, host, site string
+		status         int
+	}{
+		{"127.0.0.1", "localhost:9000", "", 204}, {"::1", "[::1]:9000", "none", 204}, {"127.0.0.1", "127.0.0.1", "same-origin", 204},
+		{"192.0.2.7", "localhost", "", 403}, {"127.0.0.1", "lake.example.org:9000", "", 403}, {"127.0.0.1", "localhost:9000", "cross-site", 403},
+	} {
 		req := httptest.NewRequest(http.MethodGet, "/v1/x", nil)
-		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(ip)}))
+		req.Host = c.host
+		req.Header.Set("Sec-Fetch-Site", c.site)
+		req = req.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(c.ip)}))
 		rec := httptest.NewRecorder()
 		open.wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })).ServeHTTP(rec, req)
-		if rec.Code != status {
-			t.Errorf("%s: %d, want %d", ip, rec.Code, status)
+		if rec.Code != c.status {
+			t.Errorf("%+v: %d", c, rec.Code)
 		}
 	}
 }
