@@ -255,8 +255,8 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	return nil
 }
 
-// inputGone tells the compaction of another writer, whose snapshot has taken inputs away and whose expiry has deleted
-// them, from a file that is missing although the table names it.
+// inputGone tells the compaction of another writer, whose snapshot has taken inputs away, or files that rows were looked up
+// in, and whose expiry has deleted them, from a file that is missing although the table names it.
 func (t *Table) inputGone(ctx context.Context, b *bucket, job lsm.Job, missing error) error {
 	t.commitMu.Lock()
 	err := t.refresh(ctx)
@@ -270,10 +270,10 @@ func (t *Table) inputGone(ctx context.Context, b *bucket, job lsm.Job, missing e
 		live[f.Name] = true
 	}
 	t.mu.Unlock()
-	for i := range job.Files {
-		if !live[job.Files[i].Name] {
+	for _, f := range slices.Concat(job.Files, job.Above) {
+		if !live[f.Name] {
 			t.metrics.conflicts.Add(1)
-			return fmt.Errorf("%w: file %s of a compaction was compacted by another writer: %w", manifest.ErrConflict, job.Files[i].Name, missing)
+			return fmt.Errorf("%w: file %s of a compaction was compacted by another writer: %w", manifest.ErrConflict, f.Name, missing)
 		}
 	}
 	return missing

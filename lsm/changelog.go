@@ -162,8 +162,11 @@ func (m *Merger) begin(c *cursor) {
 	m.groups.rows = append(m.groups.rows, Range{int32(w.slot), int32(c.pos), 1})
 }
 
-// NextTold is Next for a merge that tells changes: it gives rows and changes, of which one may be none.
+// nextTold is Next for a merge that tells changes: it gives rows and changes, of which one may be none.
 func (m *Merger) nextTold(ctx context.Context) (rows, changes datafile.Rows, err error) {
+	if m.err != nil {
+		return rows, changes, m.err
+	}
 	for {
 		if rows, err = m.next(ctx); err != nil {
 			return rows, changes, err

@@ -23,8 +23,12 @@ type Consumer struct {
 	Renewed time.Time // when the file was written last, by the clock of the store
 }
 
-// ErrNoConsumer: there is no consumer of that name.
-var ErrNoConsumer = errors.New("no such consumer")
+var (
+	// ErrNoConsumer: there is no consumer of that name.
+	ErrNoConsumer = errors.New("no such consumer")
+	// ErrConsumerName: no consumer can have that name.
+	ErrConsumerName = errors.New("not a name for a consumer")
+)
 
 // Leases of readers that have no position to keep (a scan) are consumers whose names begin with LeasePrefix. They renew
 // themselves every minute, and calve's expiry drops one that has not done so for LeaseTime, whatever the options of the
@@ -34,7 +38,8 @@ const (
 	LeaseTime   = 10 * time.Minute
 )
 
-const maxConsumerSize = 1 << 16
+// A name and what is put before it make a file name, which most file systems hold to 255 bytes.
+const maxConsumerSize, maxConsumerName = 1 << 16, 200
 
 func consumerName(id string) string { return "consumer/consumer-" + id }
 
@@ -167,11 +172,14 @@ func (t *Table) expireConsumers(ctx context.Context, age time.Duration, now time
 
 // checkConsumer refuses names that cannot be a file's.
 func checkConsumer(id string) error {
-	if strings.TrimSpace(id) == "" {
-		return errors.New("consumer: a name of blanks only")
+	switch {
+	case strings.TrimSpace(id) == "":
+		return fmt.Errorf("%w: it has blanks only", ErrConsumerName)
+	case len(id) > maxConsumerName:
+		return fmt.Errorf("%w: it has %d bytes, of which there may be %d", ErrConsumerName, len(id), maxConsumerName)
 	}
 	if err := checkFileName(id); err != nil {
-		return fmt.Errorf("consumer: %w", err)
+		return fmt.Errorf("%w: %w", ErrConsumerName, err)
 	}
 	return nil
 }

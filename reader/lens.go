@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calve-io/calve/internal/predicate"
 	"github.com/calve-io/calve/manifest"
@@ -37,6 +38,9 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 	}
 	if l.cols, err = l.projection(spec.Columns); err != nil {
 		return err
+	}
+	if strings.HasPrefix(spec.Consumer, manifest.LeasePrefix) {
+		return fmt.Errorf("%w: names that begin with %s are for leases, which expire soon", manifest.ErrConsumerName, manifest.LeasePrefix)
 	}
 	if spec.BeforeImage {
 		if spec.Consumer != "" {

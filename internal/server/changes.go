@@ -196,7 +196,7 @@ func problemOf(err error, where string) problem {
 	switch {
 	case errors.Is(err, manifest.ErrNoTable):
 		p.Status, p.What, p.Do = http.StatusNotFound, "no such table", "`calve ls` shows the tables of the warehouse"
-	case errors.Is(err, reader.ErrQuery), errors.Is(err, manifest.ErrNoTag):
+	case errors.Is(err, reader.ErrQuery), errors.Is(err, manifest.ErrNoTag), errors.Is(err, manifest.ErrConsumerName):
 		p.Status, p.Do = http.StatusBadRequest, "change the request"
 	case errors.Is(err, storage.ErrReadOnly), errors.Is(err, engine.ErrUnsupported), errors.Is(err, manifest.ErrUnsupported):
 		p.Status, p.Do = http.StatusBadRequest, "ask without what is not supported"

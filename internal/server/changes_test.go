@@ -248,6 +248,7 @@ func TestChangesRefused(t *testing.T) {
 		"?from=snapshot:1&follow=false": {410, "the changes of snapshots 1 to 2"}, "?from=noon": {400, "from: invalid query"}, "?until=x": {400, "until: "},
 		"?columns=nope": {400, `no column \"nope\"`}, "?where=id%20%3E": {400, "invalid query"}, "?form=json": {400, `unknown parameter \"form\"`},
 		"?from=tag:x": {400, "no such tag"}, "?share=1": {400, "share: "}, "?on_gap=x": {400, "on_gap: "}, "?follow=maybe": {400, "use true or false"},
+		"?consumer=..%2Fx": {400, "not a name for a consumer"}, "?consumer=" + strings.Repeat("x", 300): {400, "300 bytes"}, "?consumer=calve-lease-x": {400, "for leases"},
 	} {
 		resp := x.get(query)
 		body, err := io.ReadAll(resp.Body)
