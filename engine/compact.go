@@ -303,10 +303,14 @@ func (t *Table) graceful(parent context.Context, after time.Duration) (context.C
 // install publishes a compaction. It repeats the job's progress, so that the newest snapshot always has it. Files that
 // certainly no snapshot names are removed again. Close does not cut it short, for that would leave its outcome unknown.
 func (t *Table) install(ctx context.Context, f *form, b *bucket, change lsm.Change, v *vectors) (*manifest.Snapshot, error) {
+	index, err := t.writeVectors(ctx, f, b, v, change)
+	if err != nil {
+		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
+	}
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	if err := t.usable(); err != nil {
-		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
+		return nil, errors.Join(err, t.dropAdded(ctx, b, change), t.dropIndex(ctx, index))
 	}
 	ctx, cancel := t.graceful(ctx, closingGrace)
 	defer cancel()
@@ -317,11 +321,7 @@ func (t *Table) install(ctx context.Context, f *form, b *bucket, change lsm.Chan
 	for _, f := range change.Added {
 		entries = append(entries, entry(b, manifest.Add, f))
 	}
-	pub := publication{kind: manifest.Compact, entries: entries}
-	var err error
-	if pub.index, err = t.writeVectors(ctx, f, b, v, change); err != nil {
-		return nil, errors.Join(err, t.dropAdded(ctx, b, change))
-	}
+	pub := publication{kind: manifest.Compact, entries: entries, index: index}
 	pub.check = func(ctx context.Context, base *manifest.Snapshot) error {
 		return t.checkVectors(ctx, base, b, v, change)
 	}

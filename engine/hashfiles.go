@@ -244,14 +244,8 @@ func (t *Table) writeHashFile(ctx context.Context, e *manifest.IndexEntry, hashe
 
 // dropHashes deletes index files that no snapshot will name. What cannot be deleted is an orphan.
 func (t *Table) dropHashes(ctx context.Context, f hashFiles) {
-	for i := range f.entries {
-		path, err := t.indexPath(&f.entries[i])
-		if err == nil {
-			err = t.store.Delete(context.WithoutCancel(ctx), path)
-		}
-		if err != nil {
-			t.env.Log.Warn("cannot delete an unpublished index file", "file", f.entries[i].Name, "error", err)
-		}
+	if err := t.dropIndex(ctx, f.entries); err != nil {
+		t.env.Log.Warn("cannot delete unpublished index files", "error", err)
 	}
 }
 

@@ -39,13 +39,18 @@ func (t *Table) vectorEntry(ctx context.Context, snap *manifest.Snapshot, part l
 	if err != nil {
 		return nil, err
 	}
+	var found *manifest.IndexEntry
 	for i := range entries {
 		e := &entries[i]
-		if e.Type == manifest.DeletionVectors && e.Bucket == part.Bucket && string(e.Partition) == string(part.Partition) {
-			return e, nil
+		if e.Type != manifest.DeletionVectors || e.Bucket != part.Bucket || string(e.Partition) != string(part.Partition) {
+			continue
 		}
+		if found != nil { // Paimon writes one (§13); to replace two by one could lose what the other deletes
+			return nil, fmt.Errorf("%w: two index files, %s and %s, have deletion vectors of %s", ErrUnsupported, found.Name, e.Name, part.Dir)
+		}
+		found = e
 	}
-	return nil, nil
+	return found, nil
 }
 
 // readVectors reads the vectors of a bucket; nil if the table has none.

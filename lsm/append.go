@@ -168,7 +168,7 @@ func (a *appending) all(ctx context.Context, files []manifest.DataFile) error {
 // copy copies the pages of a file, unless it or its row groups are small, or it cannot be copied: then it gives 0.
 func (a *appending) copy(ctx context.Context, m *manifest.DataFile) (n int64, err error) {
 	f := a.files
-	if !f.maySomeCopy() || f.Vectors[m.Name] != nil || m.Size < a.least {
+	if !f.maySomeCopy() || m.Size < a.least {
 		return 0, nil
 	}
 	o, closeFile, err := f.outline(ctx, a.part, m, 1)

@@ -2,7 +2,6 @@ package datafile
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -381,24 +380,13 @@ func (o *Outline) Edges(from, to int64) (first, last []byte, err error) {
 }
 
 // read reads rows of some columns of the table.
-func (o *Outline) read(ranges []RowRange, cols []int, each func(Rows) error) (err error) {
+func (o *Outline) read(ranges []RowRange, cols []int, f func(Rows) error) (err error) {
 	defer recovered(&err, ErrCorrupt)
-	r := &Reader{f: notClosed{o.f}, name: o.name, foot: o.foot, batch: outlineBatch}
+	r := &Reader{f: o.f, name: o.name, foot: o.foot, batch: outlineBatch}
 	if err := r.openParquet(o.cfg.Schema, ReadSpec{Schema: o.cfg.Schema, Cols: cols, Ranges: ranges}, outlineStep); err != nil {
 		return err
 	}
-	for {
-		rows, err := r.Next()
-		if err == io.EOF {
-			return nil
-		}
-		if err == nil {
-			err = each(rows)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return each(r, f)
 }
 
 // How much an Outline reads at once where statistics are missing.
@@ -454,8 +442,3 @@ func (o *Outline) system(name string, root schema.Root, from, to int64, each fun
 	}
 	return nil
 }
-
-// notClosed is a file that somebody else closes.
-type notClosed struct{ storage.File }
-
-func (notClosed) Close() error { return nil }

@@ -43,6 +43,7 @@ type Cache struct {
 type fileID struct {
 	url    string
 	schema int64
+	cols   string // of a local file: what its records have; branches give one number to different schemas
 }
 
 // NewCache makes an empty cache.
@@ -113,7 +114,7 @@ func (b *Bucket) open(ctx context.Context, f *fileAt) (*opened, error) {
 		o := &opened{}
 		return o, b.openInto(ctx, f, o)
 	}
-	o := c.get(fileID{b.t.Store.URL(f.name), b.t.Schema.ID})
+	o := c.get(fileID{url: b.t.Store.URL(f.name), schema: b.t.Schema.ID})
 	// The file outlives this call, so its reads must not end with the call's context.
 	o.once.Do(func() { o.err = b.openInto(context.WithoutCancel(ctx), f, o) })
 	if o.err != nil {

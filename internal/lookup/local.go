@@ -145,7 +145,8 @@ func hashOf(code []byte, blocks uint64) (block uint64, tag uint64) {
 	return (h >> 32) * blocks >> 32, h & (1<<24 - 1)
 }
 
-// find, which is called within read, gives the record of a key, appended to dst; nothing is appended if there is none. buf is scratch of blockBytes.
+// find appends the record of a key to dst, or nothing if there is none. It is called within read; buf is scratch of
+// blockBytes.
 func (l *local) find(dst, buf, code []byte, lay *recordLayout) ([]byte, error) {
 	block, tag := hashOf(code, l.blocks)
 	for at := l.table + int64(block)*blockBytes; at < l.size; at += blockBytes {
@@ -261,6 +262,9 @@ func (w *localWriter) add(record, code []byte) error {
 	}
 	return w.flush()
 }
+
+// size is what the file and its hashes take on disk when it ends here.
+func (w *localWriter) size() int64 { return w.at + (w.rows/fullSlots+2)*blockBytes + 16*w.rows }
 
 func (w *localWriter) flush() error {
 	_, err := w.f.Write(w.out)

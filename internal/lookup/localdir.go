@@ -60,6 +60,7 @@ type localFile struct {
 	l     *local     // nil: not open
 	asked int64      // keys looked up without it
 	never bool       // it cannot be made, or does not pay
+	gone  bool       // the folder has forgotten it: who still has it must open nothing, which nobody would close
 }
 
 func newLocalDir(cfg CacheConfig) *localDir {
@@ -90,6 +91,7 @@ func (d *localDir) close() error {
 func (x *localFile) shut() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.gone = true
 	if x.l == nil {
 		return nil
 	}
@@ -103,7 +105,11 @@ func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
 	if d == nil || f.Level == 0 || f.Rows < smallFile && d.pay > 0 || f.Rows > math.MaxUint32 {
 		return nil, nil
 	}
-	id := fileID{b.t.Store.URL(f.name), b.t.Schema.ID}
+	lay, cols, err := b.t.layout()
+	if err != nil {
+		return nil, err
+	}
+	id := fileID{b.t.Store.URL(f.name), b.t.Schema.ID, cols}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -114,18 +120,9 @@ func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
 		d.recent.MoveToFront(x.at)
 		return x, nil
 	}
-	lay, err := newRecordLayout(b.t.Schema)
-	if err != nil {
-		return nil, err
-	}
 	x = &localFile{id: id, layout: lay}
-	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n%s %d %d %d", localMagic, id.url, f.Size, f.Rows, id.schema)
-	for _, c := range lay.cols {
-		fmt.Fprintf(sum, "\n%d %s", b.t.Schema.Fields[c.col].ID, b.t.Schema.Fields[c.col].Type)
-	}
-	fmt.Fprintf(sum, "\n%v", b.t.Schema.KeyColumns())
-	x.name = hex.EncodeToString(sum.Sum(nil))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s %d %d %d%s", localMagic, id.url, f.Size, f.Rows, id.schema, cols))
+	x.name = hex.EncodeToString(sum[:])
 	x.path = localPath(d.dir, x.name[:40])
 	d.files[id] = x
 	x.at = d.recent.PushFront(x)
@@ -134,7 +131,7 @@ func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
 		if old != x && old.mu.TryLock() { // else it is being made
 			d.recent.Remove(e)
 			delete(d.files, old.id)
-			if old.l != nil {
+			if old.gone = true; old.l != nil {
 				_ = old.l.close() // it was only read; who reads it now finds it unusable
 				old.l = nil
 			}
@@ -152,7 +149,7 @@ func (d *localDir) get(ctx context.Context, b *Bucket, f *fileAt, x *localFile, 
 		return nil // somebody makes it
 	}
 	defer x.mu.Unlock()
-	if x.l != nil || x.never {
+	if x.l != nil || x.never || x.gone {
 		return x.l
 	}
 	if x.asked == 0 {
@@ -170,7 +167,7 @@ func (d *localDir) get(ctx context.Context, b *Bucket, f *fileAt, x *localFile, 
 	defer d.making.Unlock()
 	x.never = true
 	if err := d.make(ctx, b, f, x); err != nil {
-		x.never = ctx.Err() == nil
+		x.never, x.asked = errors.Is(err, errBudget), 1
 		return nil
 	}
 	if l, err := openLocal(x.path, x.name); err == nil {
@@ -205,10 +202,7 @@ func (d *localDir) make(ctx context.Context, b *Bucket, f *fileAt, x *localFile)
 		return err
 	}
 	stored := x.layout.stored()
-	keyAt := make([]int, 0, 2)
-	for _, k := range b.t.Schema.KeyColumns() {
-		keyAt = append(keyAt, slices.Index(stored, k))
-	}
+	keyAt := b.keysIn(stored)
 	var code, record []byte
 	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: stored, KeyValue: true, Ranges: []datafile.RowRange{{To: f.Rows}}, ReadAhead: 1 << 20}
 	err = o.data.Read(spec, func(rows datafile.Rows) error {
@@ -231,16 +225,13 @@ func (d *localDir) make(ctx context.Context, b *Bucket, f *fileAt, x *localFile)
 				return err
 			}
 		}
-		return nil
+		return d.room(w.size())
 	})
-	if err == nil {
-		err = d.room(w.at + (w.rows/fullSlots+2)*blockBytes)
-	}
 	if err != nil {
 		return errors.Join(err, w.abort())
 	}
 	if err := w.end(x.path, x.name); err != nil {
-		_ = os.Remove(w.f.Name()) // it may be closed, and have its other name
+		_ = w.abort() // the files may be closed, and have their other name
 		return err
 	}
 	return nil

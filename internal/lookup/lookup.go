@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -37,6 +39,11 @@ type Table struct {
 	OpenSchema func(ctx context.Context, id int64) (*schema.Schema, error)
 	// Cache keeps files open between calls; nil: none are kept.
 	Cache *Cache
+
+	once   sync.Once
+	lay    *recordLayout
+	cols   string
+	layErr error
 }
 
 // Vectors gives the deletion vector of a data file of a bucket, nil if it has none.
@@ -197,16 +204,7 @@ func (b *Bucket) merge(ctx context.Context, all [][]hits, read []int) (datafile.
 	if rows == 0 {
 		return b.none(read)
 	}
-	spec := lsm.MergeSpec{Schema: b.t.Schema, BatchRows: rows, Rule: b.t.Rule, Cols: read}
-	for _, k := range b.t.Schema.KeyColumns() {
-		for at, c := range read {
-			if c == k {
-				spec.KeyCols = append(spec.KeyCols, at)
-				break
-			}
-		}
-	}
-	m := lsm.Merge(spec, runs)
+	m := lsm.Merge(lsm.MergeSpec{Schema: b.t.Schema, KeyCols: b.keysIn(read), BatchRows: rows, Rule: b.t.Rule, Cols: read}, runs)
 	var parts []datafile.Rows
 	for {
 		part, err := m.Next(ctx)
@@ -222,6 +220,14 @@ func (b *Bucket) merge(ctx context.Context, all [][]hits, read []int) (datafile.
 		return b.none(read)
 	}
 	return concat(parts)
+}
+
+// keysIn are the places of the key columns among columns that have them.
+func (b *Bucket) keysIn(cols []int) (at []int) {
+	for _, k := range b.t.Schema.KeyColumns() {
+		at = append(at, slices.Index(cols, k))
+	}
+	return at
 }
 
 // none are no rows of some columns.
@@ -245,14 +251,9 @@ func (b *Bucket) assign(q *asked, f *Found, read []int) error {
 	if f.Rows.N == 0 {
 		return nil
 	}
-	cols := make([]arrow.Array, 0, len(read))
-	for _, k := range b.t.Schema.KeyColumns() {
-		for at, c := range read {
-			if c == k {
-				cols = append(cols, f.Rows.Cols[at])
-				break
-			}
-		}
+	cols := make([]arrow.Array, 0, 2)
+	for _, at := range b.keysIn(read) {
+		cols = append(cols, f.Rows.Cols[at])
 	}
 	have, err := b.keys.Encode(cols, f.Rows.N)
 	if err != nil {

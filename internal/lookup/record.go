@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -14,7 +15,7 @@ import (
 
 // recordLayout says how a row lies in a record:
 //
-//	[CRC-32C 4] [length 4] [sequence number 8] [number in the data file 8] [kind 1, 3 of padding] [bytes of the key 4]
+//	[CRC-32C 4] [length 4] [sequence number 8] [number in the data file 4] [kind 1, 3 of padding] [bytes of the key 4]
 //	[a bit for each column: it is null] [values of fixed width, as in Arrow; booleans are a byte] [ends of the others, 4 each]
 //	[normalized key] [values of the others]
 //
@@ -245,4 +246,19 @@ func (l *recordLayout) texts(data []byte, ends []int, c *recordCol) ([]int32, []
 		from = end
 	}
 	return off, text
+}
+
+// layout is that of the table's records, and a text that tells it from others. Both are made once.
+func (t *Table) layout() (*recordLayout, string, error) {
+	t.once.Do(func() {
+		if t.lay, t.layErr = newRecordLayout(t.Schema); t.layErr != nil {
+			return
+		}
+		var b []byte
+		for _, f := range t.Schema.Fields {
+			b = fmt.Appendf(b, "\n%d %s", f.ID, f.Type)
+		}
+		t.cols = string(fmt.Appendf(b, "\n%v", t.Schema.KeyColumns()))
+	})
+	return t.lay, t.cols, t.layErr
 }
