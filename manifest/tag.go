@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,14 +83,14 @@ func (t *Table) Tag(ctx context.Context, name string) (*Tag, error) {
 
 // noTag is the error of a tag that is not there.
 func (t *Table) noTag(ctx context.Context, name string) error {
-	tags, err := t.Tags(ctx)
+	names, err := t.tagNames(ctx, "tag")
 	if err != nil {
 		return fmt.Errorf("%w: %q of %s", ErrNoTag, name, t.store.URL(""))
 	}
-	if len(tags) == 0 {
+	if len(names) == 0 {
 		return fmt.Errorf("%w: %q; %s has no tags", ErrNoTag, name, t.store.URL(""))
 	}
-	names := slices.Sorted(maps.Keys(tags))
+	slices.Sort(names)
 	const most = 20
 	if len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))

@@ -45,7 +45,7 @@ func (t *tail) teller(ctx context.Context) teller {
 // step delivers the changes of one snapshot.
 func (t *tail) step(ctx context.Context, snap *manifest.Snapshot) error {
 	defer t.r.meta.Hold(snap.ID)()
-	err := t.follow(ctx, snap)
+	err := t.follow(ctx, snap, false)
 	base := changesOf(snap, t.l.view)
 	if err == nil {
 		err = t.deliver(ctx, snap, base)
@@ -62,15 +62,16 @@ func (t *tail) step(ctx context.Context, snap *manifest.Snapshot) error {
 	return err
 }
 
-// follow looks through the schema of a snapshot, and tells it if that is a newer one.
-func (t *tail) follow(ctx context.Context, snap *manifest.Snapshot) error {
+// follow looks through the schema of a snapshot, and tells it if that is a newer one. state: the rows of the whole snapshot
+// come behind it, not its changes.
+func (t *tail) follow(ctx context.Context, snap *manifest.Snapshot, state bool) error {
 	old := t.l.schema
 	changed, err := t.l.follow(ctx, t.r, snap)
 	if err != nil || !changed {
 		return err
 	}
 	c := changesOf(snap, t.l.view)
-	c.Event = &Event{Schema: old}
+	c.State, c.Event = state, &Event{Schema: old}
 	if !t.pass(c) {
 		return errEnd
 	}
@@ -86,7 +87,7 @@ func (t *tail) fixedShares() bool {
 // state tells the rows of a snapshot as inserts.
 func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 	defer t.r.meta.Hold(s.ID)()
-	if err := t.follow(ctx, s); err != nil {
+	if err := t.follow(ctx, s, true); err != nil {
 		return err
 	}
 	l := t.l
@@ -146,18 +147,38 @@ func (t *tail) deliver(ctx context.Context, snap *manifest.Snapshot, base Change
 	if snap.CommitKind == manifest.Overwrite && t.l.opts.StreamingReadOverwrite {
 		return t.deliverOverwrite(ctx, snap, base)
 	}
-	entries, err := t.r.changeFiles(ctx, t.l.view, snap)
+	producer, err := t.producer(ctx, snap)
+	if err != nil {
+		return err
+	}
+	entries, err := t.r.changeFiles(ctx, producer, snap)
 	if err != nil {
 		return err
 	}
 	return t.teller(ctx).files(ctx, entries, base)
 }
 
+// producer is the changelog producer that the table had when a snapshot was made: it says where that one's changes are, and
+// whether they have the rows before them. A condition that relies on these cannot be asked of changes that have none.
+func (t *tail) producer(ctx context.Context, snap *manifest.Snapshot) (string, error) {
+	own := t.l.view
+	if snap.SchemaID != own.schema.ID {
+		var err error
+		if own, err = t.r.view(ctx, snap.SchemaID); err != nil {
+			return "", err
+		}
+	}
+	if (t.spec.BeforeImage || t.l.screen != nil && t.l.screen.exact) && own.keys != nil && !own.opts.TellsBefore() {
+		return "", fmt.Errorf("%w: the table had changelog-producer %s at snapshot %d, so that its changes have no rows before them, which is asked for; begin after the snapshots that have none, or with --from full", ErrQuery, own.opts.ChangelogProducer, snap.ID)
+	}
+	return own.opts.ChangelogProducer, nil
+}
+
 // changeFiles names the files that tell the changes of a snapshot: those of its changelog, in a table that has one, else
 // the files that an append added. Nothing else is told (Paimon's DataTableStreamScan).
-func (r *Reader) changeFiles(ctx context.Context, v *view, snap *manifest.Snapshot) ([]manifest.Entry, error) {
+func (r *Reader) changeFiles(ctx context.Context, producer string, snap *manifest.Snapshot) ([]manifest.Entry, error) {
 	read := r.meta.Delta
-	if v.opts.ChangelogProducer != "none" {
+	if producer != schema.ProducerNone {
 		if snap.ChangelogManifestList == nil {
 			return nil, nil
 		}

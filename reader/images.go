@@ -46,7 +46,7 @@ func newImager(r *Reader, v *view) (*imager, error) {
 	if v.keys == nil {
 		return nil, fmt.Errorf("%w: the table has no primary key, so that its changes are inserts and have no row before them", ErrQuery)
 	}
-	if p := v.opts.ChangelogProducer; p == "lookup" || p == "full-compaction" {
+	if v.opts.TellsBefore() {
 		return nil, nil
 	}
 	return &imager{r: r, cache: NewLookupCache(LookupCacheConfig{}), files: map[bucketKey]map[string]manifest.DataFile{}}, nil

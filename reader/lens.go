@@ -50,6 +50,11 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 			return err
 		}
 	}
+	if spec.Current && l.keys != nil && l.images == nil && !l.opts.TellsBefore() {
+		if err := l.newestWins(); err != nil {
+			return fmt.Errorf("%w: the changes of this table do not tell the rows that come of them: %w", ErrQuery, err)
+		}
+	}
 	if spec.Columns != nil {
 		l.ids = make([]int, len(l.cols))
 		for i, c := range l.cols {

@@ -131,6 +131,9 @@ func (l *Lookup) prepare(cache *LookupCache) (err error) {
 	}
 	l.parts = v.schema.PartitionColumns()
 	l.anywhere = slices.ContainsFunc(l.parts, func(c int) bool { return !slices.Contains(l.pk, c) })
+	if l.anywhere && slices.ContainsFunc(l.parts, func(c int) bool { return slices.Contains(l.pk, c) }) {
+		return fmt.Errorf("%w: the primary key has some of the partition columns %v but not all, so that a row cannot be looked up by it", ErrQuery, v.schema.PartitionKeys)
+	}
 	bucket := v.schema.BucketColumns()
 	l.byBucket = v.opts.Bucket > 0 && (v.opts.BucketFunction == "default" || v.opts.BucketFunction == "mod") && len(bucket) > 0 &&
 		!slices.ContainsFunc(bucket, func(c int) bool { return !slices.Contains(l.pk, c) })

@@ -50,15 +50,14 @@ func newScreen(v *view, w *where, cols []int, images bool) (s *screen, read []in
 		place(c)
 	}
 	if v.keys != nil {
-		s.exact = images || v.opts.ChangelogProducer == "lookup" || v.opts.ChangelogProducer == "full-compaction"
+		s.exact = images || v.opts.TellsBefore()
 		for _, c := range v.schema.KeyColumns() {
 			s.keyAt = append(s.keyAt, place(c))
 		}
-		if merges := v.opts.MergeEngine; !s.exact && (merges == "partial-update" || merges == "aggregation") && !w.keyOnly() {
-			return nil, nil, fmt.Errorf("%w: a condition on other columns than the key cannot be asked of the changes of this table: with merge engine %s and changelog producer %s they are parts of rows", ErrQuery, merges, v.opts.ChangelogProducer)
-		}
-		if !s.exact && !w.keyOnly() && (v.opts.MergeEngine == "first-row" || len(v.opts.SequenceFields) > 0) {
-			return nil, nil, fmt.Errorf("%w: a condition on other columns than the key cannot be asked of the changes of this table: with %s a row that comes later need not be the one that stays; have the rows before the changes computed (--before-image)", ErrQuery, lateRows(v))
+		if !s.exact && !w.keyOnly() {
+			if err := v.newestWins(); err != nil {
+				return nil, nil, fmt.Errorf("%w: a condition on other columns than the key cannot be asked of the changes of this table: %w", ErrQuery, err)
+			}
 		}
 		if w.keys != nil {
 			if s.keys, err = w.keys.Filter(read); err != nil {
@@ -70,12 +69,21 @@ func newScreen(v *view, w *where, cols []int, images bool) (s *screen, read []in
 	return s, read, err
 }
 
-// lateRows names the option by which rows that come later may lose.
-func lateRows(v *view) string {
-	if len(v.opts.SequenceFields) > 0 {
-		return "sequence.field"
+// newestWins reports whether the row of a key that is written last is the row that the key has then; if not, the error says
+// why.
+func (v *view) newestWins() error {
+	o, late := v.opts, ""
+	switch {
+	case o.MergeEngine == schema.PartialUpdate || o.MergeEngine == schema.Aggregation:
+		return fmt.Errorf("with merge engine %s and changelog producer %s they are parts of rows; have the rows before and after them computed (--before-image)", o.MergeEngine, o.ChangelogProducer)
+	case len(o.SequenceFields) > 0:
+		late = "sequence.field"
+	case o.MergeEngine == schema.FirstRow:
+		late = "merge engine first-row"
+	default:
+		return nil
 	}
-	return "merge engine first-row"
+	return fmt.Errorf("with %s a row that comes later need not be the one that stays; have the rows before and after them computed (--before-image)", late)
 }
 
 // keyOnly reports whether the condition asks for nothing but the primary key.

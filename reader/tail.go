@@ -49,6 +49,9 @@ type TailSpec struct {
 	// change rows. The stream is the same wherever it begins; it needs the snapshot before the one that it begins with, which
 	// a Consumer does not keep: the two do not go together yet.
 	BeforeImage bool
+	// Current has +I and +U tell the row that the key has from then on, and refuses tables whose stream does not: those that
+	// merge rows, or may prefer an older one, unless they have a changelog or BeforeImage computes it.
+	Current bool
 }
 
 // Changes are rows of one snapshot in the order in which they apply, or tell of something else (Event, Complete). Rows of
@@ -142,7 +145,7 @@ type tail struct {
 	give  func(Changes, error) bool
 	left  bool   // give has said that it wants no more
 	lease *lease // nil: no consumer
-	// awaited: it has waited for a snapshot, and what it waits for can come.
+	// awaited: the snapshot that it waits for can come, as far as is known.
 	awaited bool
 	until   Until // where Latest has become a snapshot
 
@@ -233,7 +236,7 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 	case FromTime:
 		s, err := meta.SnapshotSince(ctx, from.Time)
 		if err == nil && s != nil {
-			return origin{next: s.ID}, nil
+			return t.since(ctx, s)
 		}
 		if err != nil && !errors.Is(err, manifest.ErrNoSnapshot) {
 			return origin{}, err
@@ -259,6 +262,21 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 	o := origin{next: s.ID + 1}
 	if from.Mode == Full {
 		o.state = s
+	}
+	return o, nil
+}
+
+// since begins with the first snapshot that is left of those since a time; if the one before it has expired, more of them may
+// have.
+func (t *tail) since(ctx context.Context, first *manifest.Snapshot) (origin, error) {
+	o := origin{next: first.ID}
+	if first.ID == 1 {
+		return o, nil
+	}
+	if _, err := t.r.meta.Snapshot(ctx, first.ID-1); errors.Is(err, manifest.ErrSnapshotExpired) {
+		return o, t.r.gapOr(ctx, first.ID-1, time.Time{}, err)
+	} else if err != nil {
+		return o, err
 	}
 	return o, nil
 }
@@ -338,7 +356,7 @@ func (t *tail) from(ctx context.Context, o origin) error {
 		if err != nil {
 			return t.r.gapOr(ctx, next, t.last, err)
 		}
-		t.last = time.UnixMilli(snap.TimeMillis)
+		t.last, t.awaited = time.UnixMilli(snap.TimeMillis), true
 		t.lease.moved(next + 1)
 	}
 }
@@ -363,11 +381,11 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		if !errors.Is(err, storage.ErrNotFound) || errors.Is(err, manifest.ErrSnapshotExpired) {
 			return nil, err
 		}
-		if !t.spec.Follow {
-			return nil, errEnd
-		}
 		if err := t.within(ctx, id); err != nil {
 			return nil, err
+		}
+		if !t.spec.Follow {
+			return nil, errEnd
 		}
 		now := t.r.env.Now()
 		pause := max(poll, min(longestPoll, now.Sub(since)/20))
@@ -396,6 +414,7 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		}
 		// While the snapshot before it is there, it has not come and gone.
 		if _, berr := meta.Look(ctx, id-1); berr != nil {
+			t.awaited = false // or the table was rolled back
 			s, err = meta.Snapshot(ctx, id)
 		}
 	}
@@ -449,6 +468,9 @@ func (t *tail) all(some []Changes) bool {
 func (t *tail) close(base Changes) error {
 	if t.l.screen != nil && !t.all(t.l.screen.flush()) {
 		return errEnd
+	}
+	if t.skip > t.told {
+		return fmt.Errorf("%w: the stream is to go on behind row %d of snapshot %d, of which it tells %d: its position is of a stream with another condition, share or table", ErrQuery, t.skip, base.Snapshot, t.told)
 	}
 	base.Bucket, base.Complete = "", true
 	base.First, t.told, t.skip = t.told, 0, 0

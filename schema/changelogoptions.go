@@ -44,6 +44,11 @@ type ChangelogOptions struct {
 	LookupInterval int
 }
 
+// TellsBefore reports whether the table's changelog has the row before each update and delete.
+func (o *Options) TellsBefore() bool {
+	return o.ChangelogProducer == ProducerLookup || o.ChangelogProducer == ProducerFullCompaction
+}
+
 // changelog reads the options of changelogs.
 func (p *optionParser) changelog(s *Schema, o *Options) {
 	c := &o.Changelog

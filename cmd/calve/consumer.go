@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"text/tabwriter"
@@ -64,7 +65,8 @@ func (a *app) consumerResetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "reset TABLE NAME SNAPSHOT",
 		Short:   "Have a consumer read from a snapshot on",
-		Long:    `Have a consumer read from a snapshot on; if it is not there it is made. A tail that runs with this name moves it again.`,
+		Long:    `Have a consumer read from a snapshot on; if it is not there it is made. A tail that runs with this name moves it again.
+One that writes into a topic goes on behind its last record there, if that is further.`,
 		Example: `  calve consumer reset shop.orders audit 42 -w file:///data/lake`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 3 {
@@ -109,8 +111,8 @@ func (a *app) consumerDropCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := r.Meta().Consumer(cmd.Context(), args[1]); err != nil {
-				return err
+			if _, err := r.Meta().Consumer(cmd.Context(), args[1]); errors.Is(err, manifest.ErrNoConsumer) {
+				return err // one whose file is damaged can be dropped
 			}
 			if err := r.Meta().DropConsumer(cmd.Context(), args[1]); err != nil {
 				return err

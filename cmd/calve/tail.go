@@ -61,8 +61,12 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
 records and position are in one transaction, and the next run goes on behind it (--from is for the first). The keys are the
 primary key as JSON; with --format json values are rows, and null for a row that is gone; with debezium envelopes. After
 "?" may follow id=NAME, the transactional id (default: calve-tail-TABLE-TOPIC), of which the later of two processes goes on;
-tls=true; and sasl=PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 with user=NAME and password-env=VARIABLE. With --consumer, what is
-yet to be written does not expire.
+tls=true; sasl=PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 with user=NAME and password-env=VARIABLE; max-message-bytes=N for
+records of more than a megabyte; and begin=true, to begin in a topic that has records already. A topic that has some and no
+position of this id is refused: brokers forget a position when nothing was written for offsets.retention.minutes. With
+--consumer, what is yet to be written does not expire; its position counts once it is further than that of the topic. Values
+are rows as they are, so that tables that merge rows need a changelog or --before-image for --format json. --on-gap rescan
+needs a topic with one partition.
 
 --share I/N tells only the buckets whose number leaves I when divided by N, so that N readers share the work; with
 --consumer each has its own position.`,
@@ -81,10 +85,18 @@ yet to be written does not expire.
 			if err := t.resolve(cmd); err != nil {
 				return err
 			}
-			if t.to != "" {
-				return a.tailTo(cmd.Context(), args[0], &t)
+			open := a.reader
+			if t.spec.Consumer != "" {
+				open = a.writable
 			}
-			return a.tail(cmd.Context(), args[0], &t)
+			r, err := open(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if t.to != "" {
+				return a.tailTo(cmd.Context(), r, args[0], &t)
+			}
+			return a.tail(cmd.Context(), r, args[0], &t)
 		},
 	}
 	f := c.Flags()
@@ -132,15 +144,7 @@ func (t *tailFlags) resolve(cmd *cobra.Command) (err error) {
 }
 
 // tail writes the stream.
-func (a *app) tail(ctx context.Context, name string, t *tailFlags) error {
-	open := a.reader
-	if t.spec.Consumer != "" {
-		open = a.writable
-	}
-	r, err := open(ctx, name)
-	if err != nil {
-		return err
-	}
+func (a *app) tail(ctx context.Context, r *reader.Reader, name string, t *tailFlags) error {
 	w := bufio.NewWriterSize(a.out, 1<<16)
 	enc, err := changes.New(t.format, w, changes.Options{Source: sourceOf(name), Positions: t.positions})
 	if err != nil {

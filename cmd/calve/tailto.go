@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/internal/changes"
@@ -17,7 +18,7 @@ import (
 )
 
 // tailTo writes the stream into a topic.
-func (a *app) tailTo(ctx context.Context, name string, t *tailFlags) error {
+func (a *app) tailTo(ctx context.Context, r *reader.Reader, name string, t *tailFlags) error {
 	cfg, err := parseTopic(t.to, name)
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
@@ -29,19 +30,11 @@ func (a *app) tailTo(ctx context.Context, name string, t *tailFlags) error {
 		return errors.New("--on-gap rescan: rows and tombstones cannot tell which keys are gone; use --format debezium")
 	}
 	cfg.Format, cfg.Source = t.format, sourceOf(name)
-	open := a.reader
-	if t.spec.Consumer != "" {
-		open = a.writable
-	}
-	r, err := open(ctx, name)
-	if err != nil {
-		return err
-	}
 	log, err := a.logger()
 	if err != nil {
 		return err
 	}
-	return kafkaout.Run(ctx, r, t.spec, cfg, kafkaout.Env{Log: log})
+	return kafkaout.Run(ctx, r, t.spec, cfg, kafkaout.Env{After: time.After, Log: log})
 }
 
 // parseTopic reads kafka://BROKER,BROKER/TOPIC?id=NAME&tls=true&sasl=MECHANISM&user=NAME&password-env=VARIABLE.
@@ -70,6 +63,16 @@ func parseTopic(text, table string) (kafkaout.Config, error) {
 			if on {
 				cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 			}
+		case "begin":
+			if cfg.Begin, err = strconv.ParseBool(value); err != nil {
+				return cfg, fmt.Errorf("begin=%q: use true or false", value)
+			}
+		case "max-message-bytes":
+			n, err := strconv.ParseInt(value, 10, 32)
+			if err != nil || n < 1 {
+				return cfg, fmt.Errorf("max-message-bytes=%q: use a number of bytes", value)
+			}
+			cfg.MaxBytes = int32(n)
 		case "sasl":
 			cfg.SASL.Mechanism = value
 		case "user":
@@ -79,7 +82,7 @@ func parseTopic(text, table string) (kafkaout.Config, error) {
 				return cfg, fmt.Errorf("password-env: the environment variable %s is empty or not set", value)
 			}
 		default:
-			return cfg, fmt.Errorf("%q is unknown; after the topic there may be id, tls, sasl, user and password-env", key)
+			return cfg, fmt.Errorf("%q is unknown; after the topic there may be id, tls, sasl, user, password-env, begin and max-message-bytes", key)
 		}
 	}
 	if cfg.SASL != (ingest.SASL{}) && (cfg.SASL.Mechanism == "" || cfg.SASL.User == "" || cfg.SASL.Password == "") {

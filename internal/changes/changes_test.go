@@ -234,8 +234,19 @@ snapshot,kind,id,"na,me"
 	if want := []string{"c[]", "t[]", "r[]", `[{"shop"."or\"ders" {[id] [{id BIGINT false 1} {na,me STRING true 2}]}}]`, "c[]"}; !slices.Equal(ops, want) {
 		t.Errorf("events %q, want %q", ops, want)
 	}
-	text := strings.NewReader(encode(t, Arrow, events()...))
-	for i, want := range []string{"", "gap", "schema"} {
+	arrowEvents(t, []string{"", "gap", "schema"}, events()...)
+	all := events()
+	first, gapped, end, altered, last := all[0], all[2], all[4], all[5], all[6]
+	arrowEvents(t, []string{"", "gap", "schema"}, first, gapped, altered, last) // one behind the other
+	arrowEvents(t, []string{"gap"}, gapped)                                     // and no row
+	arrowEvents(t, []string{"", "gap", ""}, first, gapped, end, last)
+}
+
+// arrowEvents looks what the streams that some items make tell.
+func arrowEvents(t *testing.T, events []string, items ...reader.Changes) {
+	t.Helper()
+	text := strings.NewReader(encode(t, Arrow, items...))
+	for i, want := range events {
 		r, err := ipc.NewReader(text)
 		if err != nil {
 			t.Fatal(i, err)
@@ -252,6 +263,9 @@ snapshot,kind,id,"na,me"
 		if r.Err() != nil {
 			t.Fatal(r.Err())
 		}
+	}
+	if text.Len() > 0 {
+		t.Errorf("%d bytes are left behind %d streams", text.Len(), len(events))
 	}
 }
 

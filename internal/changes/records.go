@@ -60,6 +60,9 @@ func (r *Records) Append(dst []Record, c reader.Changes) ([]Record, error) {
 	r.out = dst
 	switch {
 	case r.env != nil && c.Rec != nil:
+		if len(keyColumns(&c)) == 0 && c.Schema != nil && c.Schema.Keyed() { // and changes of a row would have no order
+			return dst, noKey(&c)
+		}
 		r.env.rows(&c)
 	case r.env != nil:
 		r.env.settle()
@@ -77,6 +80,10 @@ func (r *Records) Append(dst []Record, c reader.Changes) ([]Record, error) {
 	return dst, nil
 }
 
+func noKey(c *reader.Changes) error {
+	return fmt.Errorf("%w: the columns %v of the primary key are not all among those that are told", ErrRecords, c.Schema.PrimaryKeys)
+}
+
 // settle tells a -U after which no +U came.
 func (r *Records) settle() {
 	if r.gone != nil {
@@ -88,7 +95,7 @@ func (r *Records) settle() {
 func (r *Records) upserts(c *reader.Changes) error {
 	at := keyColumns(c)
 	if len(at) == 0 && c.Schema != nil && c.Schema.Keyed() {
-		return fmt.Errorf("%w: the columns %v of the primary key are not all among those that are told", ErrRecords, c.Schema.PrimaryKeys)
+		return noKey(c)
 	}
 	enc := rowjson.NewEncoder(c.Rec.Schema())
 	for i := range int(c.Rec.NumRows()) {

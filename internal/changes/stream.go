@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"errors"
 	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -27,7 +28,7 @@ const (
 
 // stream writes an Arrow IPC stream. When the columns of the table change the stream ends and another one follows it, as
 // its format has one schema for all batches; so it does when something else happens that is no row, which the metadata of
-// the new one's schema tell.
+// the new one's schema tell. Where no row follows that stream is empty.
 type stream struct {
 	w         io.Writer
 	positions bool
@@ -41,15 +42,18 @@ type stream struct {
 func (s *stream) Write(c reader.Changes) error {
 	if c.Rec == nil {
 		name := eventName(&c)
-		if name == "" || name == endEvent {
+		if name == "" {
 			return nil
+		}
+		if err := s.tell(); err != nil || name == endEvent {
+			return err
 		}
 		md := arrow.NewMetadata([]string{EventKey, DetailKey}, []string{name, string(appendEvent(nil, name, &c))})
 		s.told = &md
-		return s.Close()
+		return s.end()
 	}
 	if s.out == nil || !s.of.Equal(c.Rec.Schema()) {
-		if err := s.Close(); err != nil {
+		if err := s.end(); err != nil {
 			return err
 		}
 		s.open(c.Rec.Schema())
@@ -85,7 +89,22 @@ func (s *stream) open(of *arrow.Schema) {
 }
 
 // Close implements Encoder.
-func (s *stream) Close() error {
+func (s *stream) Close() error { return errors.Join(s.tell(), s.end()) }
+
+// tell writes an empty stream if there is an event that no row has followed.
+func (s *stream) tell() error {
+	if s.told == nil {
+		return nil
+	}
+	if s.of == nil {
+		s.of = arrow.NewSchema(nil, nil)
+	}
+	s.open(s.of)
+	return s.end()
+}
+
+// end ends the stream that is being written.
+func (s *stream) end() error {
 	if s.out == nil {
 		return nil
 	}
