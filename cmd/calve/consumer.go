@@ -63,9 +63,9 @@ func consumerObjects(all []manifest.Consumer) []map[string]any {
 
 func (a *app) consumerResetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:     "reset TABLE NAME SNAPSHOT",
-		Short:   "Have a consumer read from a snapshot on",
-		Long:    `Have a consumer read from a snapshot on; if it is not there it is made. A tail that runs with this name moves it again.
+		Use:   "reset TABLE NAME SNAPSHOT",
+		Short: "Have a consumer read from a snapshot on",
+		Long: `Have a consumer read from a snapshot on; if it is not there it is made. A tail that runs with this name moves it again.
 One that writes into a topic goes on behind its last record there, if that is further.`,
 		Example: `  calve consumer reset shop.orders audit 42 -w file:///data/lake`,
 		Args: func(c *cobra.Command, args []string) error {
