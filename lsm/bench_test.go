@@ -21,6 +21,7 @@ import (
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -150,7 +151,7 @@ func BenchmarkSort(b *testing.B) {
 				}
 			}
 			s := newSchema(b, []string{"k"}, nil, "k "+typ)
-			col := []arrow.Array{makeArray(b, s.Fields[0].Type, vals)}
+			col := []arrow.Array{schematest.Array(b, s.Fields[0].Type, vals...)}
 			b.Run(fmt.Sprint(kind, "/", n), func(b *testing.B) {
 				w := newStopwatch(b)
 				for range b.N {

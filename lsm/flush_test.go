@@ -13,6 +13,7 @@ import (
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -113,7 +114,7 @@ func TestFlushAppend(t *testing.T) {
 
 func TestFlushNothing(t *testing.T) {
 	b := newBucket(t, newRand(t), storage.NewMem(), newSchema(t, []string{"k"}, nil, "k BIGINT"))
-	empty := makeArray(t, b.s.Fields[0].Type, nil)
+	empty := schematest.Array(t, b.s.Fields[0].Type)
 	made, err := b.files.Flush(t.Context(), b.part, []datafile.Rows{{Cols: []arrow.Array{empty}}}, nil, 0)
 	if err != nil || len(made) != 0 || len(objects(t, b.files.Store)) != 0 {
 		t.Errorf("no rows give %v, %v", made, err)
@@ -126,7 +127,7 @@ func TestFlushErrors(t *testing.T) {
 	b := newBucket(t, r, storage.NewMem(), s)
 	good := rowsOf(t, r, s, []row{{vals: []any{int64(1), "a"}}, {vals: []any{int64(2), "b"}}})
 	null := good
-	null.Cols = []arrow.Array{makeArray(t, s.Fields[0].Type, []any{int64(1), nil}), good.Cols[1]}
+	null.Cols = []arrow.Array{schematest.Array(t, s.Fields[0].Type, int64(1), nil), good.Cols[1]}
 	short := good
 	short.N = 1
 	few := good

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 func cells(a arrow.Array) []any {
@@ -97,7 +98,7 @@ func randRanges(r *rand.Rand, vals [][]any) []Range {
 }
 
 func TestGatherWhole(t *testing.T) {
-	a := makeArray(t, mustType(t, "INT"), []any{int32(1), nil, int32(3)})
+	a := schematest.Array(t, mustType(t, "INT"), int32(1), nil, int32(3))
 	got, err := Gather([]arrow.Array{a}, []Range{{0, 0, 3}})
 	if err != nil || got != a {
 		t.Errorf("a whole source is copied (%v)", err)
@@ -113,7 +114,7 @@ func TestGatherWhole(t *testing.T) {
 }
 
 func TestGatherErrors(t *testing.T) {
-	ints, longs := makeArray(t, mustType(t, "INT"), []any{int32(1)}), makeArray(t, mustType(t, "BIGINT"), []any{int64(1)})
+	ints, longs := schematest.Array(t, mustType(t, "INT"), int32(1)), schematest.Array(t, mustType(t, "BIGINT"), int64(1))
 	two := []Range{{0, 0, 1}, {1, 0, 1}}
 	if _, err := Gather([]arrow.Array{ints, longs}, two); err == nil || !strings.Contains(err.Error(), "int32") {
 		t.Errorf("mixed types: %v", err)
@@ -138,7 +139,7 @@ func TestGatherErrors(t *testing.T) {
 
 // TestGatherTooLarge names one large string so often that 32-bit offsets do not suffice.
 func TestGatherTooLarge(t *testing.T) {
-	big := makeArray(t, mustType(t, "STRING"), []any{strings.Repeat("x", 64<<20)})
+	big := schematest.Array(t, mustType(t, "STRING"), strings.Repeat("x", 64<<20))
 	ranges := make([]Range, 33)
 	for i := range ranges {
 		ranges[i] = Range{0, 0, 1}

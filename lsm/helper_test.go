@@ -14,9 +14,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the random tests; 0: the fixed one")
@@ -138,58 +138,6 @@ func randBytes(r *rand.Rand, t schema.Type, alphabet string) []byte {
 	return b
 }
 
-// makeArray builds an array from values.
-func makeArray(t testing.TB, typ schema.Type, vals []any) arrow.Array {
-	t.Helper()
-	at, err := schema.ArrowType(typ)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := array.NewBuilder(memory.DefaultAllocator, at)
-	defer b.Release()
-	for _, v := range vals {
-		switch x := v.(type) {
-		case nil:
-			b.AppendNull()
-		case bool:
-			b.(*array.BooleanBuilder).Append(x)
-		case int8:
-			b.(*array.Int8Builder).Append(x)
-		case int16:
-			b.(*array.Int16Builder).Append(x)
-		case int32:
-			switch b := b.(type) {
-			case *array.Int32Builder:
-				b.Append(x)
-			case *array.Date32Builder:
-				b.Append(arrow.Date32(x))
-			case *array.Time32Builder:
-				b.Append(arrow.Time32(x))
-			}
-		case int64:
-			switch b := b.(type) {
-			case *array.Int64Builder:
-				b.Append(x)
-			case *array.TimestampBuilder:
-				b.Append(arrow.Timestamp(x))
-			}
-		case float32:
-			b.(*array.Float32Builder).Append(x)
-		case float64:
-			b.(*array.Float64Builder).Append(x)
-		case string:
-			b.(*array.StringBuilder).Append(x)
-		case []byte:
-			b.(*array.BinaryBuilder).Append(x)
-		case decimal128.Num:
-			b.(*array.Decimal128Builder).Append(x)
-		default:
-			t.Fatalf("no builder for %T", v)
-		}
-	}
-	return b.NewArray()
-}
-
 // column builds an array of random values; one in five is null unless the type is NOT NULL.
 func column(t testing.TB, r *rand.Rand, typ schema.Type, n int) arrow.Array {
 	vals := make([]any, n)
@@ -198,7 +146,7 @@ func column(t testing.TB, r *rand.Rand, typ schema.Type, n int) arrow.Array {
 			vals[i] = randValue(r, typ)
 		}
 	}
-	return makeArray(t, typ, vals)
+	return schematest.Array(t, typ, vals...)
 }
 
 // sliced gives the same values with an offset, as arrays cut from larger ones have.
@@ -209,7 +157,7 @@ func sliced(t testing.TB, r *rand.Rand, typ schema.Type, vals []any) arrow.Array
 		all[i] = randValue(r, typ)
 	}
 	all = append(append(all, vals...), randValue(r, typ))
-	return array.NewSlice(makeArray(t, typ, all), int64(pre), int64(pre+len(vals)))
+	return array.NewSlice(schematest.Array(t, typ, all...), int64(pre), int64(pre+len(vals)))
 }
 
 // compareCells orders two values as Java does (§8.1).

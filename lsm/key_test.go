@@ -14,6 +14,7 @@ import (
 
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // randKeySchema has one to four key columns of any type, in an order of their own, among other columns.
@@ -169,7 +170,7 @@ func TestKeyFloats(t *testing.T) {
 				vals[i] = float32(d)
 			}
 		}
-		v, err := NewKeys(s).Encode([]arrow.Array{makeArray(t, s.Fields[0].Type, vals)}, len(vals))
+		v, err := NewKeys(s).Encode([]arrow.Array{schematest.Array(t, s.Fields[0].Type, vals...)}, len(vals))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,12 +192,12 @@ func TestKeyErrors(t *testing.T) {
 		col  arrow.Array
 		want string
 	}{
-		{"null", "INT", makeArray(t, mustType(t, "INT"), []any{int32(1), nil}), `key column "k" is null in row 1`},
-		{"type", "INT", makeArray(t, mustType(t, "BIGINT"), []any{int64(1), int64(2)}), `key column "k" is int64, want int32`},
-		{"unit", "TIMESTAMP(6)", makeArray(t, mustType(t, "TIMESTAMP(3)"), []any{int64(1), int64(2)}), `is timestamp[ms], want timestamp[us]`},
-		{"short", "INT", makeArray(t, mustType(t, "INT"), []any{int32(1)}), `has 1 rows, want 2`},
-		{"wide decimal", "DECIMAL(4, 0)", makeArray(t, dec, []any{decimal128.FromI64(1), decimal128.FromI64(1 << 40)}), `exceeds DECIMAL(4, 0)`},
-		{"wider decimal", "DECIMAL(4, 0)", makeArray(t, dec, []any{decimal128.FromI64(1), decimal128.New(7, 0)}), `exceeds DECIMAL(4, 0)`},
+		{"null", "INT", schematest.Array(t, mustType(t, "INT"), int32(1), nil), `key column "k" is null in row 1`},
+		{"type", "INT", schematest.Array(t, mustType(t, "BIGINT"), int64(1), int64(2)), `key column "k" is int64, want int32`},
+		{"unit", "TIMESTAMP(6)", schematest.Array(t, mustType(t, "TIMESTAMP(3)"), int64(1), int64(2)), `is timestamp[ms], want timestamp[us]`},
+		{"short", "INT", schematest.Array(t, mustType(t, "INT"), int32(1)), `has 1 rows, want 2`},
+		{"wide decimal", "DECIMAL(4, 0)", schematest.Array(t, dec, decimal128.FromI64(1), decimal128.FromI64(1<<40)), `exceeds DECIMAL(4, 0)`},
+		{"wider decimal", "DECIMAL(4, 0)", schematest.Array(t, dec, decimal128.FromI64(1), decimal128.New(7, 0)), `exceeds DECIMAL(4, 0)`},
 	}
 	for _, c := range cases {
 		s := newSchema(t, []string{"k"}, nil, "k "+c.typ)
@@ -290,7 +291,7 @@ func TestSortTies(t *testing.T) {
 // TestHostileArrays: arrays whose buffers are shorter than they say are errors, not panics.
 func TestHostileArrays(t *testing.T) {
 	s := newSchema(t, []string{"k"}, nil, "k STRING")
-	good := makeArray(t, s.Fields[0].Type, []any{"a", "b"})
+	good := schematest.Array(t, s.Fields[0].Type, "a", "b")
 	bufs := good.Data().Buffers()
 	d := array.NewData(good.DataType(), 5, bufs, nil, 0, 0)
 	if err := checkLayout(&fakeArray{Array: good, data: d}); err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // row is one row of the model.
@@ -314,7 +315,7 @@ func TestMergeErrors(t *testing.T) {
 		{"descending over windows", bad([]row{at(3, "longer than b")}, []row{at(4, "longer than a")}), ErrUnsorted},
 		{"no sequence numbers", &sliceRun{windows: []datafile.Rows{short}}, nil},
 		{"no columns", &sliceRun{windows: []datafile.Rows{{N: 1, Seq: []int64{1}, Kinds: []int8{0}}}}, nil},
-		{"other type", &sliceRun{windows: []datafile.Rows{{N: 1, Seq: []int64{1}, Kinds: []int8{0}, Cols: []arrow.Array{makeArray(t, mustType(t, "INT"), []any{int32(1)})}}}}, nil},
+		{"other type", &sliceRun{windows: []datafile.Rows{{N: 1, Seq: []int64{1}, Kinds: []int8{0}, Cols: []arrow.Array{schematest.Array(t, mustType(t, "INT"), int32(1))}}}}, nil},
 	}
 	for _, c := range cases {
 		m := Merge(MergeSpec{Schema: s, KeyCols: []int{0}, BatchRows: 1}, []Run{ok(), c.run})
@@ -344,11 +345,11 @@ func TestBelow(t *testing.T) {
 			x += 1 + r.Int32N(3)
 			vals = append(vals, x)
 		}
-		v, err := NewKeys(s).Encode([]arrow.Array{makeArray(t, s.Fields[0].Type, vals)}, n)
+		v, err := NewKeys(s).Encode([]arrow.Array{schematest.Array(t, s.Fields[0].Type, vals...)}, n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := NewKeys(s).Encode([]arrow.Array{makeArray(t, s.Fields[0].Type, []any{r.Int32N(130)})}, 1)
+		o, err := NewKeys(s).Encode([]arrow.Array{schematest.Array(t, s.Fields[0].Type, r.Int32N(130))}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // nestedOracle is collect, merge_map and nested_update value by value; sets and maps keep the order of arrival.
@@ -218,7 +219,7 @@ func nestedFold(t *testing.T, r *rand.Rand, typ schema.Type, o *nestedOracle) {
 		}
 		at = max(at, seq)
 		runs = append(runs, &sliceRun{windows: []datafile.Rows{{N: 1, Seq: []int64{int64(i)}, Kinds: []int8{kind}, Cols: []arrow.Array{
-			makeArray(t, s.Fields[0].Type, []any{int32(1)}), makeArray(t, s.Fields[1].Type, []any{seq}), nestedArray(t, typ, v)}}}})
+			schematest.Array(t, s.Fields[0].Type, int32(1)), schematest.Array(t, s.Fields[1].Type, seq), nestedArray(t, typ, v)}}}})
 	}
 	m := Merge(MergeSpec{Schema: s, KeyCols: []int{0}, Rule: rule}, runs)
 	out, err := m.Next(t.Context())

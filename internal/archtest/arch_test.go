@@ -20,6 +20,7 @@ const module = "github.com/calve-io/calve/"
 // "*" means anything. The drawing of it is in DESIGN.md.
 var mayImport = map[string][]string{
 	"schema":              {},
+	"schema/schematest":   {"schema"},
 	"storage":             {},
 	"storage/storagetest": {"storage"},
 	"internal/binrow":     {"schema"},

@@ -17,9 +17,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // vector is one line of the vector files that Paimon 1.3.1 wrote.
@@ -236,52 +236,12 @@ func primitive(types []schema.Type) bool {
 // column builds an Arrow array of single values; it starts at an offset in its buffers, as slices do.
 func column(t testing.TB, typ schema.Type, vals ...any) arrow.Array {
 	t.Helper()
-	at, err := schema.ArrowType(typ)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := array.NewBuilder(memory.DefaultAllocator, at)
+	b := schematest.Builder(t, typ)
 	b.AppendEmptyValue()
 	b.AppendNull()
 	b.AppendEmptyValue()
 	for _, v := range vals {
-		switch v := v.(type) {
-		case nil:
-			b.AppendNull()
-		case bool:
-			b.(*array.BooleanBuilder).Append(v)
-		case int8:
-			b.(*array.Int8Builder).Append(v)
-		case int16:
-			b.(*array.Int16Builder).Append(v)
-		case int32:
-			switch b := b.(type) {
-			case *array.Date32Builder:
-				b.Append(arrow.Date32(v))
-			case *array.Time32Builder:
-				b.Append(arrow.Time32(v))
-			default:
-				b.(*array.Int32Builder).Append(v)
-			}
-		case int64:
-			if tb, ok := b.(*array.TimestampBuilder); ok {
-				tb.Append(arrow.Timestamp(v))
-			} else {
-				b.(*array.Int64Builder).Append(v)
-			}
-		case float32:
-			b.(*array.Float32Builder).Append(v)
-		case float64:
-			b.(*array.Float64Builder).Append(v)
-		case decimal128.Num:
-			b.(*array.Decimal128Builder).Append(v)
-		case string:
-			b.(*array.StringBuilder).Append(v)
-		case []byte:
-			b.(*array.BinaryBuilder).Append(v)
-		default:
-			t.Fatalf("no builder for %T", v)
-		}
+		schematest.Append(b, v)
 	}
 	whole := b.NewArray()
 	return array.NewSlice(whole, 3, int64(whole.Len()))

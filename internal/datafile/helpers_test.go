@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // memFile is a storage.File over bytes.
@@ -78,9 +79,9 @@ func randomColumn(r *rand.Rand, t schema.Type, n int, sh valueShape) arrow.Array
 		case !t.NotNull && r.Float64() < sh.nulls:
 			b.AppendNull()
 		case len(pool) > 0:
-			appendCell(b, pool[r.IntN(len(pool))])
+			schematest.Append(b, pool[r.IntN(len(pool))])
 		default:
-			appendCell(b, randomCell(r, t, sh))
+			schematest.Append(b, randomCell(r, t, sh))
 		}
 	}
 	return b.NewArray()
@@ -167,59 +168,6 @@ func randomText(r *rand.Rand, t schema.Type, sh valueShape) any {
 		sb.WriteRune(runes[r.IntN(len(runes))])
 	}
 	return sb.String()
-}
-
-func appendCell(b array.Builder, v any) {
-	if v == nil {
-		b.AppendNull()
-		return
-	}
-	switch b := b.(type) {
-	case *array.BooleanBuilder:
-		b.Append(v.(bool))
-	case *array.Int8Builder:
-		b.Append(v.(int8))
-	case *array.Int16Builder:
-		b.Append(v.(int16))
-	case *array.Int32Builder:
-		b.Append(v.(int32))
-	case *array.Int64Builder:
-		b.Append(v.(int64))
-	case *array.Float32Builder:
-		b.Append(v.(float32))
-	case *array.Float64Builder:
-		b.Append(v.(float64))
-	case *array.Decimal128Builder:
-		b.Append(v.(decimal128.Num))
-	case *array.StringBuilder:
-		b.Append(v.(string))
-	case *array.BinaryBuilder:
-		b.Append(v.([]byte))
-	case *array.Date32Builder:
-		b.Append(arrow.Date32(v.(int32)))
-	case *array.Time32Builder:
-		b.Append(arrow.Time32(v.(int32)))
-	case *array.TimestampBuilder:
-		b.Append(arrow.Timestamp(v.(int64)))
-	case *array.MapBuilder:
-		b.Append(true)
-		for _, p := range v.([][2]any) {
-			appendCell(b.KeyBuilder(), p[0])
-			appendCell(b.ItemBuilder(), p[1])
-		}
-	case *array.ListBuilder:
-		b.Append(true)
-		for _, x := range v.([]any) {
-			appendCell(b.ValueBuilder(), x)
-		}
-	case *array.StructBuilder:
-		b.Append(true)
-		for i, x := range v.([]any) {
-			appendCell(b.FieldBuilder(i), x)
-		}
-	default:
-		panic(fmt.Sprintf("no builder for %T", b))
-	}
 }
 
 // randomRows makes key-value rows with ascending keys from first on.
@@ -381,9 +329,9 @@ func longColumn(t schema.Type, n, length int) arrow.Array {
 	fill := strings.Repeat("x", length-8)
 	for i := range n {
 		if v := fmt.Sprintf("%08d", i) + fill; t.Root == schema.VarChar {
-			appendCell(b, v)
+			schematest.Append(b, v)
 		} else {
-			appendCell(b, []byte(v))
+			schematest.Append(b, []byte(v))
 		}
 	}
 	return b.NewArray()

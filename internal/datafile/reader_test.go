@@ -17,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // TestOtherWriters reads files of the Arrow library in forms that calve does not write: V2 pages with run-length
@@ -164,7 +165,7 @@ func TestSchemaChange(t *testing.T) {
 			if vals[i][j] == nil {
 				b.AppendNull()
 			} else {
-				appendCell(b, vals[i][j])
+				schematest.Append(b, vals[i][j])
 			}
 		}
 		rows.Cols = append(rows.Cols, b.NewArray())

@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 func TestTruncate(t *testing.T) {
@@ -153,9 +154,9 @@ func TestNaN(t *testing.T) {
 						v = math.NaN()
 					}
 					if typ == "FLOAT" {
-						appendCell(b, float32(v))
+						schematest.Append(b, float32(v))
 					} else {
-						appendCell(b, v)
+						schematest.Append(b, v)
 					}
 				}
 				in = append(in, Rows{N: 3, Cols: []arrow.Array{b.NewArray()}})

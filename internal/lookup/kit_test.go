@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -116,58 +115,6 @@ func value(t schema.Type, i int) any {
 	return []byte(fmt.Sprint(i))
 }
 
-// array makes a column.
-func column(t testing.TB, typ schema.Type, vals []any) arrow.Array {
-	t.Helper()
-	at, err := schema.ArrowType(typ)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := array.NewBuilder(memory.DefaultAllocator, at)
-	defer b.Release()
-	for _, v := range vals {
-		switch x := v.(type) {
-		case nil:
-			b.AppendNull()
-		case bool:
-			b.(*array.BooleanBuilder).Append(x)
-		case int8:
-			b.(*array.Int8Builder).Append(x)
-		case int16:
-			b.(*array.Int16Builder).Append(x)
-		case int32:
-			switch b := b.(type) {
-			case *array.Int32Builder:
-				b.Append(x)
-			case *array.Date32Builder:
-				b.Append(arrow.Date32(x))
-			case *array.Time32Builder:
-				b.Append(arrow.Time32(x))
-			}
-		case int64:
-			switch b := b.(type) {
-			case *array.Int64Builder:
-				b.Append(x)
-			case *array.TimestampBuilder:
-				b.Append(arrow.Timestamp(x))
-			}
-		case float32:
-			b.(*array.Float32Builder).Append(x)
-		case float64:
-			b.(*array.Float64Builder).Append(x)
-		case string:
-			b.(*array.StringBuilder).Append(x)
-		case []byte:
-			b.(*array.BinaryBuilder).Append(x)
-		case decimal128.Num:
-			b.(*array.Decimal128Builder).Append(x)
-		default:
-			t.Fatalf("no builder for %T", v)
-		}
-	}
-	return b.NewArray()
-}
-
 // keyColumns makes the key columns of keys, each of which numbers a value.
 func (b *bucket) keyColumns(keys []int) []arrow.Array {
 	out := make([]arrow.Array, 0, 2)
@@ -180,7 +127,7 @@ func (b *bucket) keyColumns(keys []int) []arrow.Array {
 			}
 			vals[j] = value(b.s.Fields[c].Type, k)
 		}
-		out = append(out, column(b.t, b.s.Fields[c].Type, vals))
+		out = append(out, schematest.Array(b.t, b.s.Fields[c].Type, vals...))
 	}
 	return out
 }
@@ -205,7 +152,7 @@ func (b *bucket) flush(keys []int, kinds []int8) {
 				vals[i] = value(f.Type, b.r.IntN(5000))
 			}
 		}
-		rows.Cols[c] = column(b.t, f.Type, vals)
+		rows.Cols[c] = schematest.Array(b.t, f.Type, vals...)
 	}
 	made, err := b.files.Flush(b.t.Context(), b.part, []datafile.Rows{rows}, nil, b.seq)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -250,8 +251,8 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{nil, "key has 1 columns, got 0"},
-		{[]arrow.Array{column(t, schema.Type{Root: schema.Int}, []any{int32(1)})}, `key column "k1" is int32, want int64`},
-		{[]arrow.Array{column(t, bigint, []any{nil})}, `key column "k1" is null in row 0`},
+		{[]arrow.Array{schematest.Array(t, schema.Type{Root: schema.Int}, int32(1))}, `key column "k1" is int32, want int64`},
+		{[]arrow.Array{schematest.Array(t, bigint, nil)}, `key column "k1" is null in row 0`},
 	} {
 		if _, err := bk.Rows(t.Context(), c.keys, 1, []int{0}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)

@@ -15,9 +15,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 func testSchema(t testing.TB) *schema.Schema {
@@ -70,52 +70,6 @@ func sample(r *rand.Rand, f schema.Field) any {
 		return [][]byte{{}, {0}, {0, 255}, {255}, []byte("'")}[r.IntN(5)]
 	}
 	panic(f.Type)
-}
-
-func column(t testing.TB, f schema.Field, cells []any) arrow.Array {
-	t.Helper()
-	dt, err := schema.ArrowType(f.Type)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := array.NewBuilder(memory.DefaultAllocator, dt)
-	for _, c := range cells {
-		switch c := c.(type) {
-		case nil:
-			b.AppendNull()
-		case bool:
-			b.(*array.BooleanBuilder).Append(c)
-		case int8:
-			b.(*array.Int8Builder).Append(c)
-		case int32:
-			switch b := b.(type) {
-			case *array.Int32Builder:
-				b.Append(c)
-			case *array.Date32Builder:
-				b.Append(arrow.Date32(c))
-			case *array.Time32Builder:
-				b.Append(arrow.Time32(c))
-			}
-		case int64:
-			switch b := b.(type) {
-			case *array.Int64Builder:
-				b.Append(c)
-			case *array.TimestampBuilder:
-				b.Append(arrow.Timestamp(c))
-			}
-		case float32:
-			b.(*array.Float32Builder).Append(c)
-		case float64:
-			b.(*array.Float64Builder).Append(c)
-		case decimal128.Num:
-			b.(*array.Decimal128Builder).Append(c)
-		case string:
-			b.(*array.StringBuilder).Append(c)
-		case []byte:
-			b.(*array.BinaryBuilder).Append(c)
-		}
-	}
-	return b.NewArray()
 }
 
 // tri is a truth value: -1 false, 0 null, 1 true.
@@ -334,7 +288,7 @@ func TestRandomConditions(t *testing.T) {
 		cols := make([]arrow.Array, len(s.Fields))
 		order := r.Perm(len(cols))
 		for i, c := range order {
-			cols[i] = array.NewSlice(column(t, s.Fields[c], cells[c]), int64(from), int64(len(rows)))
+			cols[i] = array.NewSlice(schematest.Array(t, s.Fields[c].Type, cells[c]...), int64(from), int64(len(rows)))
 		}
 		f, err := p.Filter(order)
 		if err != nil {
@@ -488,7 +442,7 @@ func FuzzParse(f *testing.F) {
 	cols := make([]arrow.Array, len(s.Fields))
 	all := make([]int, len(s.Fields))
 	for i, fd := range s.Fields {
-		cols[i], all[i] = column(f, fd, cells), i
+		cols[i], all[i] = schematest.Array(f, fd.Type, cells...), i
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text, s)
