@@ -20,6 +20,7 @@ import (
 type Consumer struct {
 	ID      string
 	Next    int64     // the snapshot it reads next
+	Keeps   int64     // the earliest snapshot it needs, which is what Paimon's engines take for Next
 	Renewed time.Time // when the file was written last, by the clock of the store
 }
 
@@ -63,18 +64,31 @@ func (t *Table) AllConsumers(ctx context.Context) ([]Consumer, error) {
 		if err != nil {
 			return nil, err
 		}
-		next, err := t.consumer(ctx, c.ID)
+		read, err := t.consumer(ctx, c.ID)
 		if errors.Is(err, storage.ErrNotFound) {
 			continue // it has unregistered since the listing
 		}
 		if err != nil {
 			return nil, fmt.Errorf("consumer %q: %w", c.ID, err)
 		}
-		c.Next = next
+		c.Next, c.Keeps = read.Next, read.Keeps
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Consumer) int { return cmp.Compare(a.ID, b.ID) })
 	return all, nil
+}
+
+// wanted is the earliest snapshot that a consumer or a read in this process needs.
+func (t *Table) wanted(ctx context.Context) (int64, error) {
+	all, err := t.AllConsumers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	low := t.held()
+	for i := range all {
+		low = min(low, all[i].Keeps)
+	}
+	return low, nil
 }
 
 // listConsumers lists the consumers without reading them.
@@ -98,26 +112,37 @@ func (t *Table) Consumer(ctx context.Context, id string) (int64, error) {
 	if err := checkConsumer(id); err != nil {
 		return 0, err
 	}
-	next, err := t.consumer(ctx, id)
+	c, err := t.consumer(ctx, id)
 	if errors.Is(err, storage.ErrNotFound) {
 		return 0, fmt.Errorf("%w: %q of %s", ErrNoConsumer, id, t.store.URL(""))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("consumer %q: %w", id, err)
 	}
-	return next, nil
+	return c.Next, nil
 }
 
 // PutConsumer registers a consumer or moves or renews it. The write is durable. An expiry that runs at this moment may
 // have looked before; so who registers looks afterwards whether its snapshot is still there.
 func (t *Table) PutConsumer(ctx context.Context, id string, next int64) error {
+	return t.PutConsumerKeeping(ctx, id, next, next)
+}
+
+// PutConsumerKeeping is PutConsumer for a reader that needs earlier snapshots too, from keeps on. What Paimon calls
+// nextSnapshot is the earliest one then, so that its expiry leaves that, and a key of calve's own, which Paimon ignores,
+// says what the reader reads next. An engine of Paimon that takes the consumer over begins with the earliest.
+func (t *Table) PutConsumerKeeping(ctx context.Context, id string, next, keeps int64) error {
 	if err := errors.Join(checkConsumer(id), t.mainOnly()); err != nil {
 		return err
 	}
-	if next < 1 {
-		return fmt.Errorf("consumer %q: its next snapshot must be at least 1, not %d", id, next)
+	if next < 1 || keeps < 1 || keeps > next {
+		return fmt.Errorf("consumer %q: its next snapshot must be at least 1, and none that it needs later, not %d and %d", id, next, keeps)
 	}
-	err := t.replace(ctx, consumerName(id), fmt.Appendf(nil, "{\n  \"nextSnapshot\" : %d\n}", next))
+	data := fmt.Appendf(nil, "{\n  \"nextSnapshot\" : %d", keeps)
+	if keeps < next {
+		data = fmt.Appendf(data, ",\n  \"calveNext\" : %d", next)
+	}
+	err := t.replace(ctx, consumerName(id), append(data, "\n}"...))
 	if err != nil {
 		return fmt.Errorf("consumer %q: %w", id, err)
 	}
@@ -150,24 +175,50 @@ func (t *Table) DropConsumer(ctx context.Context, id string) error {
 }
 
 // expireConsumers drops the consumers that were not renewed for longer than age, 0 for none, and the leases that were not
-// for LeaseTime. As in Paimon the time of the last change is the store's, and now is ours.
+// for LeaseTime. As in Paimon the time of the last change is the store's, and now is ours. Stores cannot delete a file on
+// condition that it has not changed, so it is looked at again just before; a reader that lives nevertheless writes it anew
+// when it renews it, and the expiry that follows asks for it again before it deletes anything.
 func (t *Table) expireConsumers(ctx context.Context, age time.Duration, now time.Time) (int, error) {
-	n := 0
+	dead := func(c *Consumer) bool {
+		idle := now.Sub(c.Renewed)
+		return age > 0 && idle > age || strings.HasPrefix(c.ID, LeasePrefix) && idle > LeaseTime
+	}
+	var some []string
 	for c, err := range t.listConsumers(ctx) {
 		if err != nil {
-			return n, err
+			return 0, err
 		}
-		idle := now.Sub(c.Renewed)
-		if (age <= 0 || idle <= age) && (!strings.HasPrefix(c.ID, LeasePrefix) || idle <= LeaseTime) {
-			continue
+		if dead(&c) {
+			some = append(some, c.ID)
 		}
-		if err := t.store.Delete(ctx, consumerName(c.ID)); err != nil {
-			return n, fmt.Errorf("consumer %q: %w", c.ID, err)
+	}
+	n := 0
+	for _, id := range some {
+		dropped, err := t.dropIf(ctx, id, dead)
+		if err != nil {
+			return n, fmt.Errorf("consumer %q: %w", id, err)
 		}
-		t.env.Log.Warn("dropped a consumer that has not renewed its lease", "table", t.store.URL(""), "consumer", c.ID, "renewed", c.Renewed)
-		n++
+		n += dropped
 	}
 	return n, nil
+}
+
+// dropIf drops a consumer for which a condition holds, and says how many these were.
+func (t *Table) dropIf(ctx context.Context, id string, condition func(*Consumer) bool) (int, error) {
+	for c, err := range t.listConsumers(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		if c.ID != id || !condition(&c) {
+			continue
+		}
+		if err := t.store.Delete(ctx, consumerName(id)); err != nil {
+			return 0, err
+		}
+		t.env.Log.Warn("dropped a consumer that has not renewed its lease", "table", t.store.URL(""), "consumer", id, "renewed", c.Renewed)
+		return 1, nil
+	}
+	return 0, nil
 }
 
 // checkConsumer refuses names that cannot be a file's.
@@ -185,27 +236,28 @@ func checkConsumer(id string) error {
 }
 
 // consumer reads one consumer file. Paimon overwrites it in place, so a read that finds half of it is repeated.
-func (t *Table) consumer(ctx context.Context, id string) (int64, error) {
+func (t *Table) consumer(ctx context.Context, id string) (Consumer, error) {
 	name := consumerName(id)
 	var last error
 	for range maxFailures {
 		data, err := storage.ReadAll(ctx, t.store, name, maxConsumerSize)
 		if err != nil {
-			return 0, err
+			return Consumer{}, err
 		}
 		var c struct {
-			Next *int64 `json:"nextSnapshot"`
+			Keeps *int64 `json:"nextSnapshot"`
+			Next  int64  `json:"calveNext"`
 		}
 		if err := json.Unmarshal(data, &c); err != nil {
 			last = &CorruptError{Name: t.store.URL(name), Offset: jsonOffset(err, data), Reason: "not a consumer in JSON", Err: err}
-		} else if c.Next == nil {
+		} else if c.Keeps == nil {
 			last = &CorruptError{Name: t.store.URL(name), Reason: "the consumer has no nextSnapshot"}
 		} else {
-			return *c.Next, nil
+			return Consumer{ID: id, Next: max(c.Next, *c.Keeps), Keeps: *c.Keeps}, nil
 		}
 		if err := t.pause(ctx, minWait); err != nil {
-			return 0, err
+			return Consumer{}, err
 		}
 	}
-	return 0, last
+	return Consumer{}, last
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,25 @@ func TestConsumer(t *testing.T) {
 		t.Errorf("wrote %q, Paimon writes %q (%v)", got, want, err)
 	}
 	if all, err := tab.AllConsumers(ctx); err != nil || len(all) != 1 || all[0].ID != "job" || all[0].Next != 3 || all[0].Renewed.IsZero() {
+		t.Error(all, err)
+	}
+	// One that keeps an earlier snapshot, and what becomes of it when Paimon writes it.
+	if err := tab.PutConsumerKeeping(ctx, "job", 3, 4); err == nil {
+		t.Error("a consumer that does not keep what it reads next")
+	}
+	if err := tab.PutConsumerKeeping(ctx, "job", 9, 8); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := tab.AllConsumers(ctx); err != nil || all[0].Next != 9 || all[0].Keeps != 8 {
+		t.Error(all, err)
+	}
+	if next, err := tab.Consumer(ctx, "job"); err != nil || next != 9 {
+		t.Error(next, err)
+	}
+	if err := store.Put(ctx, "consumer/consumer-job", want); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := tab.AllConsumers(ctx); err != nil || all[0].Next != 3 || all[0].Keeps != 3 {
 		t.Error(all, err)
 	}
 	if err := tab.DropConsumer(ctx, "job"); err != nil {
@@ -81,6 +101,48 @@ func TestExpireConsumers(t *testing.T) {
 	expire(renewed.Add(time.Hour+time.Second), 1, 7) // slow is dead, but something reads 7
 	again()
 	expire(renewed.Add(time.Hour), 0, 20)
+}
+
+// TestExpireRaces: a consumer that is renewed, and a tag that is replaced under its name, while an expiry is on its way.
+func TestExpireRaces(t *testing.T) {
+	ctx := t.Context()
+	mem := storage.NewMem()
+	tab := newKeyed(t, mem, nil)
+	history(t, tab, rand.New(rand.NewPCG(1, 1)), 20)
+	all := goldenSnapshots(t, tab)
+	if err := errors.Join(tab.PutConsumer(ctx, "a", 4), tab.PutConsumer(ctx, "b", 5), tab.CreateTag(ctx, "moves", all[19], 0)); err != nil {
+		t.Fatal(err)
+	}
+	consumers, err := tab.AllConsumers(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dies := consumers[1].Renewed.Add(time.Hour + time.Millisecond)
+	renewed, replaced := false, false
+	other := Open(storage.WithFaults(mem, func(op storage.Op) error {
+		switch {
+		case op.Kind == storage.OpDelete && op.Name == consumerName("a") && !renewed:
+			renewed = true
+			for range 2 { // the clock of the store goes on by a millisecond a write
+				if err := mem.Put(ctx, "consumer/.clock", nil); err != nil {
+					return err
+				}
+			}
+			return tab.PutConsumer(ctx, "b", 5)
+		case strings.HasPrefix(op.Name, "manifest/") && renewed && !replaced:
+			replaced = true
+			return errors.Join(mem.Delete(ctx, tagName("moves")), tab.CreateTag(ctx, "moves", all[1], 0))
+		}
+		return nil
+	}), testEnv(1))
+	done, err := other.Expire(ctx, Retention{Min: 1, Max: 1, Consumers: time.Hour}, dies)
+	if err != nil || !renewed || !replaced || done.Consumers != 1 || done.Earliest != 1 {
+		t.Fatal(done, err, renewed, replaced)
+	}
+	if done, err = other.Expire(ctx, Retention{Min: 1, Max: 1}, dies); err != nil || done.Earliest != 5 {
+		t.Fatal(done, err)
+	}
+	wantExactly(t, tab, append([]*Snapshot{all[1]}, all[4:]...))
 }
 
 // TestExpireKilled: wherever an expiry is killed, what consumers, reads and tags want is whole, and the next expiry

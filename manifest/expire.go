@@ -111,7 +111,7 @@ func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expi
 		t.swept = true
 		return done, nil
 	}
-	tags, err := t.tagNames(ctx, "tag")
+	tags, err := t.Tags(ctx)
 	if err != nil {
 		return done, err
 	}
@@ -165,14 +165,11 @@ func (t *Table) span(ctx context.Context) (first, last int64, lost []int64, err 
 // expireUntil gives the id that becomes the earliest.
 func (t *Table) expireUntil(ctx context.Context, first, last int64, keep Retention, now time.Time) (int64, error) {
 	end := last - int64(max(1, keep.Min)) + 1 // those below may go
-	consumers, err := t.Consumers(ctx)
+	wanted, err := t.wanted(ctx)
 	if err != nil {
 		return 0, err
 	}
-	for _, next := range consumers {
-		end = min(end, next)
-	}
-	end = min(end, t.held())
+	end = min(end, wanted)
 	if keep.Limit > 0 {
 		end = min(end, first+int64(keep.Limit))
 	}

@@ -60,26 +60,21 @@ func (t *Table) held() int64 {
 }
 
 // wantedSince looks, between the plan of an expiry and its first deletion, whether a consumer, a read or a tag has come
-// that wants what goes. tags are the names that the plan knew. Then nothing is deleted this time.
-func (t *Table) wantedSince(ctx context.Context, end int64, tags []string) (bool, error) {
-	now, err := t.tagNames(ctx, "tag")
+// that wants what goes. tags are those that the plan knew; one may have come in place of another of its name. Then nothing
+// is deleted this time.
+func (t *Table) wantedSince(ctx context.Context, end int64, tags map[string]*Snapshot) (bool, error) {
+	now, err := t.Tags(ctx)
 	if err != nil {
 		return false, err
 	}
-	for _, name := range now {
-		if !slices.Contains(tags, name) {
+	for name, s := range now {
+		// The name of a manifest list is unique: snapshots of one number may differ after a rollback.
+		if old := tags[name]; old == nil || old.ID != s.ID || old.DeltaManifestList != s.DeltaManifestList {
 			return true, nil
 		}
 	}
-	consumers, err := t.Consumers(ctx)
-	if err != nil {
-		return false, err
-	}
-	low := t.held()
-	for _, next := range consumers {
-		low = min(low, next)
-	}
-	return low < end, nil
+	low, err := t.wanted(ctx)
+	return low < end, err
 }
 
 // carryOut writes down what is to be deleted, has unname delete what names it, and then deletes it.

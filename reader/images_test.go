@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/internal/rowjson"
+	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
@@ -341,9 +343,62 @@ func TestImagesShaped(t *testing.T) {
 	if latest.ID < 6 || !maps.Equal(got, want) {
 		t.Errorf("in two parts: %v, want %v", got, want)
 	}
-	for _, err := range rd.Tail(t.Context(), reader.TailSpec{BeforeImage: true, Consumer: "c"}) {
-		if !errors.Is(err, reader.ErrQuery) {
-			t.Errorf("with a consumer: %v", err)
+}
+
+// TestImagesConsumer: a stream with a consumer that is broken off anywhere, while everything expires that may, tells the same
+// as one that nothing disturbs, because the snapshot before the next one stays too.
+func TestImagesConsumer(t *testing.T) {
+	seed := uint64(20261130)
+	r := rand.New(rand.NewPCG(seed, 5))
+	for round, options := range []map[string]string{{"bucket": "2"}, {"bucket": "2", "merge-engine": "aggregation", "fields.a.aggregate-function": "sum"}} {
+		st := storage.NewMem()
+		what := fmt.Sprintf("seed %d, round %d", seed, round)
+		playImages(t, r, what, st, options, round == 0, false)
+		rd := reader.Open(st, env())
+		first := reader.Start{Mode: reader.FromSnapshot, Snapshot: 1}
+		want, got := images(t, rd, first, 0, nil), told{}
+		spec := reader.TailSpec{From: first, BeforeImage: true, Consumer: "c"}
+		stops, earliest := 0, int64(1)
+		for done := false; !done; stops++ {
+			left := r.IntN(40) // rows until the reader dies
+			var part told = map[int64][]string{}
+			done = true
+			for c, err := range rd.Tail(t.Context(), spec) {
+				if err != nil {
+					t.Fatalf("%s, begun %d times: %v", what, stops+1, err)
+				}
+				for i := 0; c.Rec != nil && i < int(c.Rec.NumRows()); i++ {
+					enc := rowjson.NewEncoder(c.Rec.Schema())
+					part[c.Snapshot] = append(part[c.Snapshot], string(enc.Append([]byte(kindOf(c, i).String()+" "), c.Rec, i)))
+					left--
+				}
+				if c.Complete {
+					got[c.Snapshot] = part[c.Snapshot]
+				}
+				if done = left > 0 || c.Complete; !done {
+					break
+				}
+			}
+			all, err := rd.Meta().AllConsumers(t.Context())
+			if err != nil || len(all) != 1 || all[0].Keeps != max(1, all[0].Next-1) {
+				t.Fatal(what, all, err)
+			}
+			e, err := rd.Meta().Expire(t.Context(), manifest.Retention{Min: 1, Max: 1}, time.Now().Add(time.Hour))
+			if err != nil || !done && e.Earliest != all[0].Keeps {
+				t.Fatal(what, e, all, err)
+			}
+			earliest = e.Earliest
+		}
+		if stops < 4 || earliest < 8 {
+			t.Errorf("%s: begun %d times, earliest snapshot %d", what, stops, earliest)
+		}
+		for id := range got {
+			if !slices.Equal(want[id], got[id]) {
+				t.Errorf("%s: snapshot %d tells\n%s\nand undisturbed\n%s", what, id, strings.Join(got[id], "\n"), strings.Join(want[id], "\n"))
+			}
+		}
+		if len(got) < len(want) {
+			t.Errorf("%s: %d snapshots were told, want %d", what, len(got), len(want))
 		}
 	}
 }

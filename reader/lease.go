@@ -24,6 +24,7 @@ type lease struct {
 	r     *Reader
 	id    string
 	every time.Duration
+	back  int64 // how many snapshots before the next one the reader needs
 
 	mu   sync.Mutex
 	next int64         // what the reader needs next
@@ -34,16 +35,17 @@ type lease struct {
 	done    chan struct{}
 }
 
-// takeLease registers a consumer that reads snapshot next, and keeps it alive until it is given back.
-func (r *Reader) takeLease(ctx context.Context, id string, next int64, expires time.Duration) (*lease, error) {
-	if err := r.meta.PutConsumer(ctx, id, next); err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
+// takeLease registers a consumer that reads snapshot next and needs so many before it, and keeps it alive until it is
+// given back.
+func (r *Reader) takeLease(ctx context.Context, id string, next, back int64, expires time.Duration) (*lease, error) {
 	every := renewEvery
 	if third := expires / 3; third > 0 {
 		every = max(leasePace, min(every, third))
 	}
-	l := &lease{r: r, id: id, every: every, next: next, written: next, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &lease{r: r, id: id, every: every, back: back, next: next, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if err := l.write(ctx); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go l.keep(ctx)
 	return l, nil
@@ -92,7 +94,7 @@ func (l *lease) write(ctx context.Context) error {
 	l.mu.Lock()
 	next := l.next
 	l.mu.Unlock()
-	if err := l.r.meta.PutConsumer(ctx, l.id, next); err != nil {
+	if err := l.r.meta.PutConsumerKeeping(ctx, l.id, next, max(1, next-l.back)); err != nil {
 		return err
 	}
 	l.written = next
@@ -132,7 +134,7 @@ func (r *Reader) Lease(ctx context.Context, snapshot int64) (release func(contex
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.takeLease(ctx, r.LeaseID(), snapshot, o.ConsumerExpiration)
+	l, err := r.takeLease(ctx, r.LeaseID(), snapshot, 0, o.ConsumerExpiration)
 	if err != nil {
 		return nil, err
 	}

@@ -43,9 +43,6 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 		return fmt.Errorf("%w: names that begin with %s are for leases, which expire soon", manifest.ErrConsumerName, manifest.LeasePrefix)
 	}
 	if spec.BeforeImage {
-		if spec.Consumer != "" {
-			return fmt.Errorf("%w: rows before changes need the snapshot before, which a consumer does not keep: use positions instead", ErrQuery)
-		}
 		if l.images, err = newImager(r, l.view); err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ type TailSpec struct {
 	// rows before and after each snapshot: -U and +U, +I and -D are exactly what a scan of the one and of the other differ by,
 	// and no update is told that changes nothing in the columns, or those of Where. Compactions and OVERWRITE snapshots are told where they
 	// change rows. The stream is the same wherever it begins; it needs the snapshot before the one that it begins with, which
-	// a Consumer does not keep: the two do not go together yet.
+	// a Consumer of such a tail keeps too.
 	BeforeImage bool
 	// Current has +I and +U tell the row that the key has from then on, and refuses tables whose stream does not: those that
 	// merge rows, or may prefer an older one, unless they have a changelog or BeforeImage computes it.
@@ -302,19 +302,29 @@ func (t *tail) rescan(ctx context.Context, gap *GapError) (origin, error) {
 // consumer is the name of the consumer, "" if there is none.
 func (t *tail) consumer() string { return t.spec.Share.Consumer(t.spec.Consumer) }
 
+// register takes the consumer: from now on expiry waits for it.
+func (t *tail) register(ctx context.Context, next int64) (err error) {
+	back := int64(0)
+	if t.l.images != nil {
+		back = 1 // where the rows before the changes are
+	}
+	t.lease, err = t.r.takeLease(ctx, t.consumer(), next, back, t.l.opts.ConsumerExpiration)
+	return err
+}
+
 // begin tells the rows that an origin begins with. A consumer is registered, or moved, only when all of them were taken:
 // its file cannot say that some are still to come, and a reader that dies before begins anew. A lease of its own keeps the
 // changes after them until then.
 func (t *tail) begin(ctx context.Context, o origin) (err error) {
 	if t.consumer() != "" {
-		l, lerr := t.r.takeLease(ctx, t.r.LeaseID(), o.state.ID, t.l.opts.ConsumerExpiration)
+		l, lerr := t.r.takeLease(ctx, t.r.LeaseID(), o.state.ID, 0, t.l.opts.ConsumerExpiration)
 		if lerr != nil {
 			return lerr
 		}
 		// Registered first, the consumer itself keeps them from then on.
 		defer func() {
 			if err == nil && t.lease == nil {
-				t.lease, err = t.r.takeLease(ctx, t.consumer(), o.next, t.l.opts.ConsumerExpiration)
+				err = t.register(ctx, o.next)
 			}
 			err = errors.Join(err, l.close(ctx, true))
 		}()
@@ -332,9 +342,8 @@ func (t *tail) from(ctx context.Context, o origin) error {
 			return err
 		}
 	}
-	if id := t.consumer(); id != "" && t.lease == nil {
-		var err error
-		if t.lease, err = t.r.takeLease(ctx, id, o.next, t.l.opts.ConsumerExpiration); err != nil {
+	if t.consumer() != "" && t.lease == nil {
+		if err := t.register(ctx, o.next); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ func (a *app) consumerCmd() *cobra.Command {
 		Use:   "consumer",
 		Short: "See, move and drop the readers that hold back expiry",
 		Long: `A consumer is the position of a reader of a table's changes: the next snapshot it reads. Expiry leaves that one and all
-after it. Consumers are Paimon's own; calve tail --consumer NAME makes and moves one.`,
+after it, and for a tail with --before-image the one before it. Consumers are Paimon's own; calve tail --consumer NAME makes and moves one.`,
 	}
 	c.AddCommand(a.consumerListCmd(), a.consumerResetCmd(), a.consumerDropCmd())
 	return c

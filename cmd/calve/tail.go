@@ -47,7 +47,8 @@ with --follow latest.
 
 --consumer NAME keeps the position in the table, as Paimon's consumers do: what the reader has yet to read does not expire,
 and the next tail with that name goes on where this one ended, unless it has --from. Expiry drops consumers that have
-ended for longer than the table's option consumer.expiration-time.
+ended for longer than the table's option consumer.expiration-time. With --before-image the snapshot before the next one is
+kept too, and an engine of Paimon that takes the consumer over begins with it.
 
 --on-gap says what happens when snapshots expired before they were told: fail ends with an error that names them, rescan
 tells a gap, which voids what was told before, and then the rows of the newest snapshot.
