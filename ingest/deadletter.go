@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -40,7 +41,7 @@ type Letter struct {
 const maxRaw = 1 << 20
 
 // newLetter copies what is kept of a record.
-func newLetter(r *Record, reason error) Letter {
+func newLetter(r *decode.Record, reason error) Letter {
 	l := Letter{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp,
 		Key: r.Key, Raw: r.Value, Size: len(r.Value) + r.Cut, Truncated: r.Cut > 0, Reason: reason.Error()}
 	if len(l.Raw) > maxRaw {

@@ -16,6 +16,7 @@ import (
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -53,7 +54,7 @@ func createTable(t *testing.T, keys []string, cols ...string) *storage.Mem {
 	if keys == nil {
 		spec.Options["bucket-key"] = "off"
 	}
-	for _, f := range tableOf(t, "", cols...).Fields {
+	for _, f := range schematest.Table(t, "", cols...).Fields {
 		spec.Columns = append(spec.Columns, schema.Column{Name: f.Name, Type: f.Type})
 	}
 	s, err := schema.New(spec)
@@ -136,7 +137,7 @@ func runUntilCrash(t *testing.T, c *crashing, cfg KafkaConfig, end string) (cras
 func TestKafkaIntoEngine(t *testing.T) {
 	for _, keyed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("keyed=%v", keyed), func(t *testing.T) {
-			r := seedOf(t)
+			r := schematest.Rand(t)
 			b := newBroker(t, kfake.SeedTopics(2, "t"))
 			var keys []string
 			if keyed {

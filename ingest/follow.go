@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/schema"
 )
 
@@ -19,15 +20,15 @@ import (
 type follower struct {
 	table  Table
 	env    Env
-	decode DecoderConfig
+	decode decode.Config
 	gap    time.Duration // a source that was idle for longer looks for a newer schema
 	news   atomic.Pointer[schema.Schema]
 
 	since time.Time // the source has read records since; owned by the source's goroutine
 }
 
-func newFollower(table Table, decode DecoderConfig, env Env, limits Limits) *follower {
-	return &follower{table: table, env: env, decode: decode, gap: limits.withDefaults().CommitInterval, since: env.Now()}
+func newFollower(table Table, cfg decode.Config, env Env, limits Limits) *follower {
+	return &follower{table: table, env: env, decode: cfg, gap: limits.withDefaults().CommitInterval, since: env.Now()}
 }
 
 // committed is called by the committer after a commit.
@@ -65,14 +66,14 @@ func (f *follower) arrived(ctx context.Context) {
 }
 
 // next gives a decoder for a newer schema, if there is news of one.
-func (f *follower) next(now *schema.Schema) (*schema.Schema, Decoder, error) {
+func (f *follower) next(now *schema.Schema) (*schema.Schema, decode.Decoder, error) {
 	s := f.news.Load()
 	if s == nil || s.ID <= now.ID {
 		return nil, nil, nil
 	}
 	cfg := f.decode
 	cfg.Schema = s
-	dec, err := NewDecoder(cfg)
+	dec, err := decode.New(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: schema %d of the table: %w", ErrConfig, s.ID, err)
 	}

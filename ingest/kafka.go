@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/calve-io/calve/ingest/decode"
 )
 
 var (
@@ -56,7 +58,7 @@ type KafkaConfig struct {
 	// with ErrSourceChanged or ErrLogTruncated. It has no effect on a source that can be continued.
 	Reset bool
 	// Decode says how records become rows; its Schema is taken from the table.
-	Decode DecoderConfig
+	Decode decode.Config
 	Limits Limits
 	// RefreshInterval is the time between two looks at the topic: new partitions, its identity. Default 30 s.
 	RefreshInterval time.Duration
@@ -148,7 +150,7 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Table, dead DeadLetter) error {
 	cfg, env, events := c.cfg, c.env, c.events
 	cfg.Decode.Schema = table.Schema()
-	dec, err := NewDecoder(cfg.Decode)
+	dec, err := decode.New(cfg.Decode)
 	if err != nil {
 		return fmt.Errorf("%w: schema %d of the table: %w", ErrConfig, cfg.Decode.Schema.ID, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
+	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -90,12 +92,12 @@ func (b *broker) config() KafkaConfig {
 	return KafkaConfig{Brokers: b.ListenAddrs(), Topic: "t",
 		Limits:          Limits{CommitInterval: 20 * time.Millisecond, StopTimeout: 5 * time.Second},
 		RefreshInterval: 50 * time.Millisecond, Patience: 2 * time.Second,
-		Decode: DecoderConfig{Metadata: map[string]string{"part": "partition", "off": "offset"}},
+		Decode: decode.Config{Metadata: map[string]string{"part": "partition", "off": "offset"}},
 		Client: []kgo.Opt{kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(10 * time.Millisecond)}}
 }
 
 func appendTable(t *testing.T) *fakeTable {
-	return newFakeTable(tableOf(t, "", "v BIGINT", "part INT", "off BIGINT"))
+	return newFakeTable(schematest.Table(t, "", "v BIGINT", "part INT", "off BIGINT"))
 }
 
 // pipeline is a RunKafka in the background.
@@ -148,7 +150,7 @@ func checkOffsets(t *testing.T, rows [][]any, want map[[2]int64]int64) {
 
 // TestKafkaExactlyOnce lets the pipeline fail at random calls, with and without effect, until all is read.
 func TestKafkaExactlyOnce(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	b := newBroker(t, kfake.SeedTopics(3, "t"))
 	want, poison := map[[2]int64]int64{}, map[[2]int64]bool{}
 	next := [3]int64{}
@@ -223,7 +225,7 @@ func TestKafkaExactlyOnce(t *testing.T) {
 // TestKafkaHardInputs sends what must not stop the stream.
 func TestKafkaHardInputs(t *testing.T) {
 	b := newBroker(t, kfake.SeedTopics(1, "t"))
-	table := newFakeTable(tableOf(t, "id", "id BIGINT", "s STRING"))
+	table := newFakeTable(schematest.Table(t, "id", "id BIGINT", "s STRING"))
 	for _, kv := range [][2]string{
 		{`{"id":1}`, `{"id":1,"s":"new"}`}, {"", `{"op":"u","id":1,"s":"paid"}`}, {"", `{"op":"d","id":1}`}, {`{"id":1}`, "-"}, {"", `{"id":2,"s":"new"}`},
 		{"", "{\"id\":3,\"s\":\"\xff\"}"}, {"", `{"id":4,"s":"tru`}, {`{"id":5}`, ""}, {"", "\x00\x00\x00\x00\x07rest"}, {"", `{"id":null,"s":"x"}`},
@@ -232,7 +234,7 @@ func TestKafkaHardInputs(t *testing.T) {
 		b.send("t", 0, kv[0], kv[1])
 	}
 	cfg, dead := b.config(), &list{}
-	cfg.Decode = DecoderConfig{MaxRecordBytes: 2000}
+	cfg.Decode = decode.Config{MaxRecordBytes: 2000}
 	var events []Letter
 	var sum Committed
 	p := start(cfg, table, dead, Events{
@@ -266,12 +268,12 @@ func TestKafkaHardInputs(t *testing.T) {
 // TestKafkaTombstonesOfEnvelopes: the tombstone after a delete says nothing new and is counted.
 func TestKafkaTombstonesOfEnvelopes(t *testing.T) {
 	b := newBroker(t, kfake.SeedTopics(1, "t"))
-	table := newFakeTable(tableOf(t, "id", "id BIGINT", "s STRING"))
+	table := newFakeTable(schematest.Table(t, "id", "id BIGINT", "s STRING"))
 	for _, v := range []string{`{"before":null,"after":{"id":1,"s":"a"},"op":"c"}`, `{"before":{"id":1,"s":"a"},"after":null,"op":"d"}`, "-", `{"before":null,"after":{"id":2,"s":"b"},"op":"r"}`} {
 		b.send("t", 0, `{"id":1}`, v)
 	}
 	cfg, dead := b.config(), &list{}
-	cfg.Decode = DecoderConfig{Format: FormatDebezium}
+	cfg.Decode = decode.Config{Format: decode.Debezium}
 	var sum Committed
 	p := start(cfg, table, dead, Events{Committed: func(c Committed) { sum.add(c) }})
 	table.until(t, "end", func() bool { return table.property(PropOffsets) == `{"0":4}` })
@@ -723,7 +725,7 @@ func TestKafkaUnreachable(t *testing.T) {
 
 // TestPositionRoundTrip: what is stored is what is read, and damaged properties are refused.
 func TestPositionRoundTrip(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	p := position{cluster: "c", topic: "t", topicID: "id", next: map[int32]int64{}, epoch: map[int32]int32{}, records: 5, rejected: 2}
 	for range 50 {
 		p.next[r.Int32N(1000)] = r.Int64()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/calve-io/calve/ingest/decode"
 )
 
 // kafkaSource reads the partitions of a topic from a position.
@@ -166,7 +168,7 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		}
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
-			s.batch.add(&Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+			s.batch.add(&decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value})
 		}
 		if i == last || s.batch.full() {

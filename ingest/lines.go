@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+
+	"github.com/calve-io/calve/ingest/decode"
 )
 
 // LinesConfig describes a run over JSON lines.
@@ -18,7 +20,7 @@ type LinesConfig struct {
 	// with the very same bytes. Without it every run starts at the first line.
 	Resume bool
 	// Decode says how lines become rows; its Schema is taken from the table.
-	Decode DecoderConfig
+	Decode decode.Config
 	Limits Limits
 }
 
@@ -44,7 +46,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 		cfg.Name = "stdin"
 	}
 	if cfg.Decode.MaxRecordBytes <= 0 {
-		cfg.Decode.MaxRecordBytes = defaultRecordBytes
+		cfg.Decode.MaxRecordBytes = decode.DefaultRecordBytes
 	}
 	in := &lineInput{name: cfg.Name, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
 	if _, err := newLinePass(cfg, table, env, in); err != nil { // before anything is read
@@ -130,7 +132,7 @@ type lineSource struct {
 // newLinePass makes a source that decodes by the schema that the table has now.
 func newLinePass(cfg LinesConfig, table Table, env Env, in *lineInput) (*lineSource, error) {
 	cfg.Decode.Schema = table.Schema()
-	dec, err := NewDecoder(cfg.Decode)
+	dec, err := decode.New(cfg.Decode)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -287,7 +289,7 @@ func (s *lineSource) line(ctx context.Context, rest []byte) {
 	s.read.bytes += s.length
 	s.read.sum = s.sum
 	if value = bytes.TrimSpace(value); len(value) > 0 {
-		s.batch.add(&Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut})
+		s.batch.add(&decode.Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut})
 	}
 	s.partial, s.cut, s.length = s.partial[:0], 0, 0
 	if cap(s.partial) > chunkBytes {

@@ -12,15 +12,17 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
 func lineTable(t *testing.T) *fakeTable {
-	return newFakeTable(tableOf(t, "", "v BIGINT", "line BIGINT"))
+	return newFakeTable(schematest.Table(t, "", "v BIGINT", "line BIGINT"))
 }
 
 func lineConfig() LinesConfig {
-	return LinesConfig{Decode: DecoderConfig{Metadata: map[string]string{"line": "offset"}}}
+	return LinesConfig{Decode: decode.Config{Metadata: map[string]string{"line": "offset"}}}
 }
 
 func TestLines(t *testing.T) {
@@ -66,7 +68,7 @@ func TestLinesTooLong(t *testing.T) {
 
 // TestLinesResume crashes at every call and resumes until the input is in the table, once.
 func TestLinesResume(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	var input bytes.Buffer
 	const n = 2000
 	for i := range n {
@@ -172,14 +174,14 @@ func TestDeadLetterFiles(t *testing.T) {
 	})
 	d := NewDeadLetters(faulty, set, env)
 	big := bytes.Repeat([]byte("x"), maxRaw+5)
-	recs := []Record{
+	recs := []decode.Record{
 		{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte("k"), Value: []byte("\xff\x00")},
 		{Topic: "t", Partition: 1, Offset: 6},
 		{Topic: "t", Partition: 1, Offset: 7, Value: []byte{}},
 		{Topic: "t", Partition: 2, Offset: 5, Key: big, Value: big},
 	}
 	for i := range recs {
-		if err := d.Add(ctx, newLetter(&recs[i], &RowError{Offset: 3, Column: "c", Reason: "is bad"})); err != nil {
+		if err := d.Add(ctx, newLetter(&recs[i], &decode.RowError{Offset: 3, Column: "c", Reason: "is bad"})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +218,7 @@ func TestDeadLetterFiles(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		err = d.Add(ctx, newLetter(&Record{Value: big[:maxRaw]}, errOracle))
+		err = d.Add(ctx, newLetter(&decode.Record{Value: big[:maxRaw]}, errors.New("is bad")))
 	}
 	if !errors.Is(err, ErrDeadLettersFull) || n < 3 || n > 6 {
 		t.Errorf("after %d letters: %v", n, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
@@ -376,7 +377,7 @@ func graceful(parent context.Context, after time.Duration, env Env) (context.Con
 
 // batcher gathers records into units on the source's side.
 type batcher struct {
-	dec      Decoder
+	dec      decode.Decoder
 	schema   *schema.Schema // the decoder's
 	follower *follower
 	out      chan<- unit
@@ -390,7 +391,7 @@ type batcher struct {
 const maxKept = 8 << 20
 
 // add decodes one record, or keeps it with the reason for the dead letters.
-func (b *batcher) add(r *Record) {
+func (b *batcher) add(r *decode.Record) {
 	b.tally.Records++
 	b.tally.Bytes += int64(len(r.Key) + len(r.Value))
 	before := b.dec.Rows()

@@ -98,7 +98,7 @@ func parsePosition(props map[string]string) (p position, ok bool, err error) {
 
 func parseMap[V int32 | int64](props map[string]string, key string, out *map[int32]V) error {
 	if err := json.Unmarshal([]byte(props[key]), out); err != nil || *out == nil {
-		return fmt.Errorf("snapshot property %s is no map of partitions: %q (%w)", key, excerpt([]byte(props[key])), err)
+		return fmt.Errorf("snapshot property %s is no map of partitions: %q (%w)", key, props[key], err)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func parseCount(props map[string]string, key string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("snapshot property %s is no count: %q", key, excerpt([]byte(s)))
+		return 0, fmt.Errorf("snapshot property %s is no count: %q", key, s)
 	}
 	return n, nil
 }

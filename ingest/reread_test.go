@@ -16,8 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -74,8 +76,8 @@ type fakeSource struct {
 func (f *fakeSource) run(table Table, events Events) error {
 	return passes(context.Background(), table, events, func(again bool) error {
 		f.passes++
-		cfg := DecoderConfig{Schema: table.Schema()}
-		dec, err := NewDecoder(cfg)
+		cfg := decode.Config{Schema: table.Schema()}
+		dec, err := decode.New(cfg)
 		if err != nil {
 			return err
 		}
@@ -86,7 +88,7 @@ func (f *fakeSource) run(table Table, events Events) error {
 			b.out = out
 			for ; read < len(f.records); read++ {
 				f.before(read)
-				b.add(&Record{Topic: "fake", Offset: int64(read), Value: []byte(f.records[read])})
+				b.add(&decode.Record{Topic: "fake", Offset: int64(read), Value: []byte(f.records[read])})
 				at := read + 1
 				b.emit(ctx, true, 0, func() func() { return func() { done = at } })
 			}
@@ -150,7 +152,7 @@ func TestReread(t *testing.T) {
 func tableWith(t *testing.T, options map[string]string, cols ...string) *storage.Mem {
 	t.Helper()
 	spec := schema.Spec{PrimaryKeys: []string{"id"}, Options: options}
-	for _, f := range tableOf(t, "", cols...).Fields {
+	for _, f := range schematest.Table(t, "", cols...).Fields {
 		spec.Columns = append(spec.Columns, schema.Column{Name: f.Name, Type: f.Type})
 	}
 	s, err := schema.New(spec)
@@ -301,7 +303,7 @@ func TestLinesReread(t *testing.T) {
 
 // TestKept holds the bytes that are kept against a model.
 func TestKept(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	const most = 3 * keptBlock
 	k := newKept(7, most)
 	var all []byte // from position 7 on
@@ -350,7 +352,7 @@ func TestFollowedBeforeCommit(t *testing.T) {
 		table := openTable(t, mem, "followed")
 		c := &committer{table: table, dead: &list{}, env: testEnv(), limits: Limits{}.withDefaults(),
 			progress: func() Progress { return Progress{Properties: map[string]string{"calve.test": "1"}} }}
-		c.follower = newFollower(table, DecoderConfig{Schema: table.Schema()}, testEnv(), c.limits)
+		c.follower = newFollower(table, decode.Config{Schema: table.Schema()}, testEnv(), c.limits)
 		u := unit{advance: func() {}, tally: Committed{Records: 1}}
 		if reject {
 			u.rejects, u.tally.Rejected = []Letter{{Topic: "t", Reason: "no w"}}, 1

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/calve-io/calve/engine"
-	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
@@ -135,7 +135,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op, watermark int64) er
 			return err
 		}
 	}
-	d, err := ingest.NewDecoder(ingest.DecoderConfig{Schema: variantsAsRows(c.open.Schema()), OpField: kindField, BatchRows: batch})
+	d, err := decode.New(decode.Config{Schema: variantsAsRows(c.open.Schema()), OpField: kindField, BatchRows: batch})
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op, watermark int64) er
 		if err != nil {
 			return err
 		}
-		if err := d.Decode(&ingest.Record{Value: line, Offset: int64(i)}); err != nil {
+		if err := d.Decode(&decode.Record{Value: line, Offset: int64(i)}); err != nil {
 			return fmt.Errorf("row %d: %w", i+1, err)
 		}
 		if d.Full() || i == len(changes)-1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/spf13/cobra"
 
-	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
@@ -101,7 +101,7 @@ type getter struct {
 	out     *bufio.Writer
 	cache   *reader.LookupCache
 	lookup  *reader.Lookup
-	keys    ingest.Decoder
+	keys    decode.Decoder
 	names   []string // of the primary key
 	types   []schema.Type
 	line    []byte
@@ -129,7 +129,7 @@ func (g *getter) prepare(ctx context.Context) error {
 		only.Fields = append(only.Fields, s.Fields[c])
 		g.names, g.types = append(g.names, name), append(g.types, s.Fields[c].Type)
 	}
-	g.keys, err = ingest.NewDecoder(ingest.DecoderConfig{Schema: only, OpField: "-", BatchRows: keysAtOnce})
+	g.keys, err = decode.New(decode.Config{Schema: only, OpField: "-", BatchRows: keysAtOnce})
 	return err
 }
 
@@ -153,7 +153,7 @@ func (g *getter) args(ctx context.Context, args []string) error {
 	for _, arg := range args {
 		text, err := g.object(arg)
 		if err == nil {
-			err = g.keys.Decode(&ingest.Record{Value: text})
+			err = g.keys.Decode(&decode.Record{Value: text})
 		}
 		if err != nil {
 			return fmt.Errorf("key %s: %w", arg, err)
@@ -235,7 +235,7 @@ func (g *getter) lines(ctx context.Context, from string) error {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(strings.TrimSpace(string(line))) > 0 {
-			if err := g.keys.Decode(&ingest.Record{Value: line, Offset: n}); err != nil {
+			if err := g.keys.Decode(&decode.Record{Value: line, Offset: n}); err != nil {
 				return fmt.Errorf("line %d: %w", n, err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/schema"
 )
 
@@ -56,7 +57,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			p := newProgress(a.err, !a.json)
 			res, err := ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{
 				Name: name, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
-				Decode: ingest.DecoderConfig{Format: ingest.Format(format), OpField: op},
+				Decode: decode.Config{Format: decode.Format(format), OpField: op},
 			}, tab, ingest.NewDeadLetters(st, ingest.DeadLetterSettings{}, env), env, ingest.Events{
 				Committed: func(c ingest.Committed) { p.add(c.Rows, "rows written") },
 				Rejected: func(l ingest.Letter) {

@@ -15,6 +15,7 @@ import (
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
 	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
@@ -258,7 +259,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, TLS: secure, SASL: sasl,
-		Decode: ingest.DecoderConfig{Format: ingest.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields},
+		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields},
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},
 	}, tab, ingest.NewDeadLetters(p.store, ingest.DeadLetterSettings{}, env), env, ingest.Events{
 		Started: func(pos map[int32]int64) {

@@ -3,6 +3,11 @@ package schematest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -86,4 +91,48 @@ func Append(b array.Builder, v any) {
 	default:
 		panic(fmt.Sprintf("no builder for %T", b))
 	}
+}
+
+// Type parses a type's name.
+func Type(t testing.TB, s string) schema.Type {
+	t.Helper()
+	typ, err := schema.ParseType(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typ
+}
+
+// Table builds a schema of one bucket from "name TYPE" pairs; the names in keys, with commas, are the primary key.
+func Table(t testing.TB, keys string, cols ...string) *schema.Schema {
+	t.Helper()
+	s := &schema.Schema{Options: map[string]string{"bucket": "1"}}
+	for i, c := range cols {
+		name, typ, _ := strings.Cut(c, " ")
+		s.Fields = append(s.Fields, schema.Field{ID: i + 1, Name: name, Type: Type(t, typ)})
+	}
+	if keys == "" {
+		return s
+	}
+	s.PrimaryKeys = strings.Split(keys, ",")
+	for i := range s.Fields {
+		if slices.Contains(s.PrimaryKeys, s.Fields[i].Name) {
+			s.Fields[i].Type.NotNull = true
+		}
+	}
+	return s
+}
+
+// Rand gives the generator of a randomized test and prints its seed; CALVE_SEED sets another.
+func Rand(t testing.TB) *rand.Rand {
+	seed := uint64(20261129)
+	if s := os.Getenv("CALVE_SEED"); s != "" {
+		v, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = v
+	}
+	t.Logf("seed %d (set CALVE_SEED to change it)", seed)
+	return rand.New(rand.NewPCG(seed, 1))
 }

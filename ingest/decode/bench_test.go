@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"fmt"
@@ -71,7 +71,7 @@ func benchMessages(message func([]byte, *rand.Rand, int) []byte) ([]Record, int6
 }
 
 func benchDecode(b *testing.B, f Format, recs []Record, total int64) {
-	d, err := NewDecoder(DecoderConfig{Schema: benchSchema(), Format: f})
+	d, err := New(Config{Schema: benchSchema(), Format: f})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -92,12 +92,12 @@ func benchDecode(b *testing.B, f Format, recs []Record, total int64) {
 
 func BenchmarkDecodeFlat(b *testing.B) {
 	recs, total := benchMessages(appendFlat)
-	benchDecode(b, FormatJSON, recs, total)
+	benchDecode(b, JSON, recs, total)
 }
 
 func BenchmarkDecodeEnvelope(b *testing.B) {
 	recs, total := benchMessages(appendEnvelope)
-	benchDecode(b, FormatDebezium, recs, total)
+	benchDecode(b, Debezium, recs, total)
 }
 
 // BenchmarkDecodeFastjson does the same work with fastjson and Arrow's builders.

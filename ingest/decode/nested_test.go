@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func nestedDecoder(t *testing.T) Decoder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDecoder(DecoderConfig{Schema: s})
+	d, err := New(Config{Schema: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import "github.com/calve-io/calve/schema"
 

@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"errors"
@@ -12,41 +12,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
-func mustType(t testing.TB, s string) schema.Type {
+func newTestDecoder(t testing.TB, cfg Config) *jsonDecoder {
 	t.Helper()
-	typ, err := schema.ParseType(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return typ
-}
-
-// tableOf builds a schema from "name TYPE" pairs; names in keys are the primary key.
-func tableOf(t testing.TB, keys string, cols ...string) *schema.Schema {
-	t.Helper()
-	s := &schema.Schema{Options: map[string]string{"bucket": "1"}}
-	for i, c := range cols {
-		name, typ, _ := strings.Cut(c, " ")
-		s.Fields = append(s.Fields, schema.Field{ID: i + 1, Name: name, Type: mustType(t, typ)})
-	}
-	if keys != "" {
-		s.PrimaryKeys = strings.Split(keys, ",")
-		for i := range s.Fields {
-			for _, k := range s.PrimaryKeys {
-				if s.Fields[i].Name == k {
-					s.Fields[i].Type.NotNull = true
-				}
-			}
-		}
-	}
-	return s
-}
-
-func newTestDecoder(t testing.TB, cfg DecoderConfig) *jsonDecoder {
-	t.Helper()
-	d, err := NewDecoder(cfg)
+	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +221,7 @@ var valueCases = []struct {
 func TestValues(t *testing.T) {
 	for _, c := range valueCases {
 		t.Run(c.typ+" "+c.json, func(t *testing.T) {
-			d := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "", "v "+c.typ)})
+			d := newTestDecoder(t, Config{Schema: schematest.Table(t, "", "v "+c.typ)})
 			for _, form := range []string{`{"v":%s}`, " {\t\"w\" : [1], \"v\" : %s , \"x\":{}\n}\r "} {
 				err := d.Decode(&Record{Value: fmt.Appendf(nil, form, c.json)})
 				if (err != nil) != (c.want == errRefused) {
@@ -273,7 +244,7 @@ func TestValues(t *testing.T) {
 
 // TestMalformed gives the byte at which each text stops being JSON.
 func TestMalformed(t *testing.T) {
-	d := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "", "v INT", "s STRING")})
+	d := newTestDecoder(t, Config{Schema: schematest.Table(t, "", "v INT", "s STRING")})
 	cases := []struct {
 		text string
 		at   int
@@ -307,8 +278,8 @@ func TestFailedRowLeavesNothing(t *testing.T) {
 	good := []string{`"b":true`, `"i":1`, `"l":2`, `"f":1.5`, `"d":2.5`, `"n":3.25`, `"s":"text"`, `"y":"AAEC"`, `"t":5`, `"q":6`, `"r":7`}
 	nulls := []string{`"b":null`, `"i":null`, `"l":null`, `"f":null`, `"d":null`, `"n":null`, `"s":null`, `"y":null`, `"t":null`, `"q":null`, `"r":null`}
 	row := func(f []string) string { return "{" + strings.Join(f, ",") + "}" }
-	d := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "", cols...)})
-	want := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "", cols...)})
+	d := newTestDecoder(t, Config{Schema: schematest.Table(t, "", cols...)})
+	want := newTestDecoder(t, Config{Schema: schematest.Table(t, "", cols...)})
 	for round := range 40 {
 		for at := range cols {
 			for _, from := range [][]string{good, nulls} {
@@ -332,7 +303,7 @@ func TestFailedRowLeavesNothing(t *testing.T) {
 }
 
 func TestRowKinds(t *testing.T) {
-	keyed := DecoderConfig{Schema: tableOf(t, "id", "id BIGINT", "s STRING NOT NULL", "x INT")}
+	keyed := Config{Schema: schematest.Table(t, "id", "id BIGINT", "s STRING NOT NULL", "x INT")}
 	cases := []struct {
 		name, key, value string // value "-": null
 		want             string // rows or the error
@@ -365,20 +336,20 @@ func TestRowKinds(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { checkDecode(t, keyed, c.key, c.value, c.want) })
 	}
-	appends := DecoderConfig{Schema: tableOf(t, "", "id BIGINT")}
+	appends := Config{Schema: schematest.Table(t, "", "id BIGINT")}
 	checkDecode(t, appends, "", `{"op":"c","id":1}`, `[[+I 1]]`)
 	checkDecode(t, appends, "", `{"op":"u","id":1}`, `the table has no primary key: it takes inserts only, not +U`)
 	checkDecode(t, appends, "1", "-", `the value is null (a tombstone), but the table has no primary key`)
-	opColumn := DecoderConfig{Schema: tableOf(t, "", "op STRING")}
+	opColumn := Config{Schema: schematest.Table(t, "", "op STRING")}
 	checkDecode(t, opColumn, "", `{"op":"D"}`, `[[+I D]]`)
 	opColumn.OpField = "__op"
 	checkDecode(t, opColumn, "", `{"op":"D","__op":"I"}`, `[[+I D]]`)
-	small := DecoderConfig{Schema: tableOf(t, "", "id BIGINT"), MaxRecordBytes: 10}
+	small := Config{Schema: schematest.Table(t, "", "id BIGINT"), MaxRecordBytes: 10}
 	checkDecode(t, small, "", `{"id":   1}`, `the value has 11 bytes, more than the record size limit of 10`)
 }
 
 // checkDecode decodes one record with a good one before and after it.
-func checkDecode(t *testing.T, cfg DecoderConfig, key, value, want string) {
+func checkDecode(t *testing.T, cfg Config, key, value, want string) {
 	t.Helper()
 	d := newTestDecoder(t, cfg)
 	r := Record{Topic: "t", Partition: 3, Offset: 41, Timestamp: 1500, Value: []byte(value)}
@@ -428,12 +399,12 @@ func TestRowsThatCannotBeMerged(t *testing.T) {
 		{"rowkind.field=s;merge-engine=first-row", `{"k":1,"n":1,"s":"-D"}`, `"ignore-delete"`},
 	}
 	for _, c := range cases {
-		s := tableOf(t, "k", "k INT", "a INT", "n INT NOT NULL", "s STRING")
+		s := schematest.Table(t, "k", "k INT", "a INT", "n INT NOT NULL", "s STRING")
 		for _, o := range strings.Split(c.options, ";") {
 			name, value, _ := strings.Cut(o, "=")
 			s.Options[name] = value
 		}
-		d := newTestDecoder(t, DecoderConfig{Schema: s})
+		d := newTestDecoder(t, Config{Schema: s})
 		good := `{"k":2,"a":1,"n":1,"s":"+I"}`
 		var refused error
 		for _, text := range []string{good, c.record, good} {
@@ -457,7 +428,7 @@ func TestRowsThatCannotBeMerged(t *testing.T) {
 }
 
 func TestEnvelope(t *testing.T) {
-	cfg := DecoderConfig{Schema: tableOf(t, "day,id", "id BIGINT", "st STRING", "day STRING"), Format: FormatDebezium}
+	cfg := Config{Schema: schematest.Table(t, "day,id", "id BIGINT", "st STRING", "day STRING"), Format: Debezium}
 	cases := []struct{ name, value, want string }{
 		{"create", `{"before":null,"after":{"id":1,"st":"new","day":"a"},"op":"c"}`, `[[+I 1 new a]]`},
 		{"read", `{"after":{"id":1,"st":"new","day":"a"},"op":"r"}`, `[[+I 1 new a]]`},
@@ -493,16 +464,16 @@ func TestEnvelope(t *testing.T) {
 
 // TestEnvelopeKeyFromMetadata: a key column that is metadata needs not be in before.
 func TestEnvelopeKeyFromMetadata(t *testing.T) {
-	cfg := DecoderConfig{Schema: tableOf(t, "id,part", "id BIGINT", "part INT"), Format: FormatDebezium, Metadata: map[string]string{"part": "partition"}}
+	cfg := Config{Schema: schematest.Table(t, "id,part", "id BIGINT", "part INT"), Format: Debezium, Metadata: map[string]string{"part": "partition"}}
 	checkDecode(t, cfg, "", `{"before":{"id":7},"after":{"id":7},"op":"u"}`, `[[+U 7 3]]`)
 	checkDecode(t, cfg, "", `{"before":{"id":6},"after":{"id":7},"op":"u"}`, `[[+U 7 3] [-D 6 3]]`)
 	checkDecode(t, cfg, "", `{"before":{"id":6},"op":"d"}`, `[[-D 6 3]]`)
 }
 
 func TestMetadataColumns(t *testing.T) {
-	s := tableOf(t, "", "v INT", "top STRING", "part INT", "off BIGINT", "ts TIMESTAMP(6)", "ms BIGINT", "k STRING", "kb BYTES", "pl BIGINT")
+	s := schematest.Table(t, "", "v INT", "top STRING", "part INT", "off BIGINT", "ts TIMESTAMP(6)", "ms BIGINT", "k STRING", "kb BYTES", "pl BIGINT")
 	meta := map[string]string{"top": "topic", "part": "partition", "off": "offset", "ts": "timestamp", "ms": "timestamp", "k": "key", "kb": "key", "pl": "partition"}
-	cfg := DecoderConfig{Schema: s, Metadata: meta}
+	cfg := Config{Schema: s, Metadata: meta}
 	// Fields of the record do not reach metadata columns.
 	checkDecode(t, cfg, "key1", `{"v":1,"off":99,"top":"x"}`, `[[+I 1 t 3 41 1500000 1500 key1 [107 101 121 49] 3]]`)
 	checkDecode(t, cfg, "", `{"v":1}`, `[[+I 1 t 3 41 1500000 1500 <nil> <nil> 3]]`)
@@ -512,7 +483,7 @@ func TestMetadataColumns(t *testing.T) {
 		{"zz", "offset", `metadata column "zz" is not a column of the table`},
 		{"off", "size", `metadata column "off": "size" is unknown; use topic, partition, offset, timestamp or key`},
 	} {
-		_, err := NewDecoder(DecoderConfig{Schema: s, Metadata: map[string]string{bad.col: bad.what}})
+		_, err := New(Config{Schema: s, Metadata: map[string]string{bad.col: bad.what}})
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v", bad.col, err)
 		}
@@ -520,34 +491,34 @@ func TestMetadataColumns(t *testing.T) {
 }
 
 func TestEpochUnits(t *testing.T) {
-	s := tableOf(t, "", "a TIMESTAMP(3)", "b TIMESTAMP(6)", "c TIMESTAMP_LTZ(6)")
-	cfg := DecoderConfig{Schema: s, EpochUnit: Milliseconds, EpochUnits: map[string]EpochUnit{"c": Seconds}}
+	s := schematest.Table(t, "", "a TIMESTAMP(3)", "b TIMESTAMP(6)", "c TIMESTAMP_LTZ(6)")
+	cfg := Config{Schema: s, EpochUnit: Milliseconds, EpochUnits: map[string]EpochUnit{"c": Seconds}}
 	checkDecode(t, cfg, "", `{"a":-1.5,"b":1690366967048.491,"c":1690366967.048491007}`, `[[+I -2 1690366967048491 1690366967048491]]`)
 	cfg.EpochUnits = map[string]EpochUnit{"c": Nanoseconds}
 	checkDecode(t, cfg, "", `{"a":null,"b":1,"c":-1}`, `[[+I <nil> 1000 -1]]`)
 	cfg.EpochUnits = map[string]EpochUnit{"c": "minutes"}
-	if _, err := NewDecoder(cfg); err == nil {
+	if _, err := New(cfg); err == nil {
 		t.Error("unknown unit was taken")
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	s := tableOf(t, "", "a INT", "b STRING", "c INT")
+	s := schematest.Table(t, "", "a INT", "b STRING", "c INT")
 	five, x := "5", "x\"y"
 	s.Fields[0].Default, s.Fields[1].Default = &five, &x
-	checkDecode(t, DecoderConfig{Schema: s}, "", `{"c":1}`, `[[+I 5 x"y 1]]`)
-	checkDecode(t, DecoderConfig{Schema: s}, "", `{"a":null,"b":"z"}`, `[[+I <nil> z <nil>]]`)
+	checkDecode(t, Config{Schema: s}, "", `{"c":1}`, `[[+I 5 x"y 1]]`)
+	checkDecode(t, Config{Schema: s}, "", `{"a":null,"b":"z"}`, `[[+I <nil> z <nil>]]`)
 	s.Fields[2].Default = &x
-	if _, err := NewDecoder(DecoderConfig{Schema: s}); err == nil || !strings.Contains(err.Error(), `column "c"`) {
+	if _, err := New(Config{Schema: s}); err == nil || !strings.Contains(err.Error(), `column "c"`) {
 		t.Errorf("a bad default: %v", err)
 	}
 }
 
 // TestFieldNames: names are case-sensitive, may need escapes, come in any order, and a learned order can change.
 func TestFieldNames(t *testing.T) {
-	s := tableOf(t, "", "Id INT", "id INT", "b INT")
+	s := schematest.Table(t, "", "Id INT", "id INT", "b INT")
 	s.Fields[2].Name = "a\"\\\tß"
-	d := newTestDecoder(t, DecoderConfig{Schema: s})
+	d := newTestDecoder(t, Config{Schema: s})
 	for i, v := range []string{
 		`{"Id":1,"id":2,"a\"\\\tß":3}`, `{"id":2,"Id":1,"a\"\\\u0009\u00df":3}`, `{"\u0049d":1,"ID":9,"id":2,"a\u0022\\\tß":3}`,
 		`{"u1":0,"Id":1,"u2":0,"id":2,"u3":0,"a\"\\\tß":3,"u4":0}`, `{"u3":0,"Id":1,"u1":0,"id":2,"u2":0,"a\"\\\tß":3}`,
@@ -577,7 +548,7 @@ func TestFieldNames(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	recs, _ := benchMessages(appendFlat)
-	d := newTestDecoder(t, DecoderConfig{Schema: benchSchema(), BatchRows: 1 << 20})
+	d := newTestDecoder(t, Config{Schema: benchSchema(), BatchRows: 1 << 20})
 	decode := func() {
 		for i := range 1000 {
 			if err := d.Decode(&recs[i]); err != nil {

@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
@@ -31,7 +31,7 @@ func newRowRules(s *schema.Schema) (rowRules, error) {
 }
 
 // obey refuses the row d.at, of some kind, if the table cannot take it.
-func (d *jsonDecoder) obey(kind schema.RowKind) int {
+func (d *rowBuilder) obey(kind schema.RowKind) int {
 	if at := d.rules.kindCol; at >= 0 {
 		c := &d.cols[at]
 		if c.isNull(d.at) {
@@ -59,7 +59,7 @@ func (d *jsonDecoder) obey(kind schema.RowKind) int {
 }
 
 // refuses reports whether a refusal is for the row d.at.
-func (d *jsonDecoder) refuses(r *schema.Refusal) bool {
+func (d *rowBuilder) refuses(r *schema.Refusal) bool {
 	switch r.When {
 	case schema.RefuseNull, schema.RefuseSet:
 		for _, i := range r.Columns {

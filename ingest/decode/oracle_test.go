@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -21,21 +20,8 @@ import (
 	"github.com/valyala/fastjson"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
-
-// seedOf gives the generator of a randomized test and prints its seed; CALVE_SEED sets another.
-func seedOf(t testing.TB) *rand.Rand {
-	seed := uint64(20261129)
-	if s := os.Getenv("CALVE_SEED"); s != "" {
-		v, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = v
-	}
-	t.Logf("seed %d (set CALVE_SEED to change it)", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
 
 var oracleCols = []string{"b BOOLEAN", "l BIGINT", "i INT", "d DOUBLE", "n DECIMAL(20,5)", "s STRING"}
 
@@ -197,8 +183,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(s), byte(0))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, warm byte) {
-		s := tableOf(t, "", oracleCols...)
-		d := newTestDecoder(t, DecoderConfig{Schema: s, OpField: "-"})
+		s := schematest.Table(t, "", oracleCols...)
+		d := newTestDecoder(t, Config{Schema: s, OpField: "-"})
 		if warm&1 == 1 { // with a learned order and an abandoned row
 			for _, w := range []string{`{"b":true,"l":1,"i":-2,"d":1,"n":1,"s":"x"}`, `{"s":"abandoned","b":null,"l":null,`} {
 				if err := d.Decode(&Record{Value: []byte(w)}); err == nil {
@@ -210,8 +196,8 @@ func FuzzDecode(f *testing.F) {
 			compare(t, s, d, text)
 		}
 		// Other forms must not panic, and must leave nothing behind when they refuse.
-		e := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "l", oracleCols...), Format: FormatDebezium})
-		k := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, "l", oracleCols...)})
+		e := newTestDecoder(t, Config{Schema: schematest.Table(t, "l", oracleCols...), Format: Debezium})
+		k := newTestDecoder(t, Config{Schema: schematest.Table(t, "l", oracleCols...)})
 		for _, x := range []*jsonDecoder{e, k} {
 			for _, r := range []Record{{Value: text}, {Key: text}, {Value: append([]byte(`{"op":"d","before":`), append(text, '}')...)}} {
 				before := x.Rows()
@@ -320,9 +306,9 @@ func (g generator) object(depth int) string {
 
 // TestAgainstEncodingJSON decodes random texts, whole and with a byte changed, with one decoder.
 func TestAgainstEncodingJSON(t *testing.T) {
-	g := generator{seedOf(t)}
-	s := tableOf(t, "", oracleCols...)
-	d := newTestDecoder(t, DecoderConfig{Schema: s, OpField: "-"})
+	g := generator{schematest.Rand(t)}
+	s := schematest.Table(t, "", oracleCols...)
+	d := newTestDecoder(t, Config{Schema: s, OpField: "-"})
 	taken, n := 0, 4000
 	for range n {
 		text := []byte(g.object(0))
@@ -344,7 +330,7 @@ func TestAgainstEncodingJSON(t *testing.T) {
 // TestAgainstFastjson compares the flat messages of the benchmark, field by field.
 func TestAgainstFastjson(t *testing.T) {
 	recs, _ := benchMessages(appendFlat)
-	d := newTestDecoder(t, DecoderConfig{Schema: benchSchema(), BatchRows: 1000})
+	d := newTestDecoder(t, Config{Schema: benchSchema(), BatchRows: 1000})
 	var p fastjson.Parser
 	for i := range recs[:2000] {
 		if err := d.Decode(&recs[i]); err != nil {
@@ -396,7 +382,7 @@ func peek(c *column, row int) any {
 
 // TestFloats holds the conversion against strconv, near the hard cases too: halfway points and the ends of the range.
 func TestFloats(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	n := 60000
 	undecided := 0
 	for i := range n {
@@ -459,7 +445,7 @@ func TestDates(t *testing.T) {
 
 // TestTimestamps holds parsing against package time, in random zones.
 func TestTimestamps(t *testing.T) {
-	r := seedOf(t)
+	r := schematest.Rand(t)
 	for range 20000 {
 		zone := time.FixedZone("", (r.IntN(36*60+1)-18*60)*60)
 		want := time.Unix(r.Int64N(2*6e10)-6e10, int64(r.IntN(1e9))).In(zone)

@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import "github.com/calve-io/calve/schema"
 
@@ -87,7 +87,7 @@ func (d *jsonDecoder) debezium(r *Record) int {
 		return -1
 	}
 	if !d.op.set {
-		return d.fail(-1, nil, "the envelope has no op; is this "+string(FormatJSON)+" rather than "+string(FormatDebezium)+"?")
+		return d.fail(-1, nil, "the envelope has no op; is this "+string(JSON)+" rather than "+string(Debezium)+"?")
 	}
 	env := d.envelope
 	if d.op.kind == schema.Delete {
@@ -154,7 +154,7 @@ func (d *jsonDecoder) moved(r *Record) int {
 
 // tombstone reads a record without value.
 func (d *jsonDecoder) tombstone(r *Record) int {
-	if d.cfg.Format == FormatDebezium {
+	if d.cfg.Format == Debezium {
 		return 0
 	}
 	if !d.keyed {

@@ -1,44 +1,21 @@
-package ingest
+package decode
 
 import (
 	"strconv"
-	"unicode/utf8"
-
-	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/calve-io/calve/schema"
 )
 
 // jsonDecoder reads JSON in one pass into the columns.
 type jsonDecoder struct {
-	cfg   DecoderConfig
-	arrow *arrow.Schema
-	cols  []column
-	keys  []int // primary key columns that come from JSON
-	metas []int // metadata columns
-	keyed bool
-	rules rowRules
+	rowBuilder
 
 	row, root plan // members of a row, and of the envelope around it
 	keyOnly   plan // members of a row of which only the key is read
 	keyText   plan // members of a row of which only the text of the key is noted
 
-	rows  int // done
-	at    int // row being written: rows, or rows+1 for the second of a record
-	size  int // rows there is room for
-	hint  int // rows to make room for at first
-	bytes int // of values read into this batch
-	kinds []schema.RowKind
-
-	attempt uint64 // counts rows begun: marks in column.seen are of this row or stale
-	count   int    // columns set in this row
-	nulls   int    // NOT NULL columns that are null in this row
-	touched bool   // a null bit was cleared in this row
-	objects uint64 // counts objects inside of columns: marks in column.seen, as attempt
-
+	objects  uint64 // counts objects inside of columns: marks in column.seen, as attempt
 	op       opState
-	bad      RowError
-	inKey    bool
 	scratch  []byte
 	nest     nesting
 	envelope envelope
@@ -106,7 +83,7 @@ func (d *jsonDecoder) makePlans() {
 			d.row.add(d.cols[i].name, &d.cols[i], memberUnknown)
 		}
 	}
-	if d.cfg.Format == FormatDebezium {
+	if d.cfg.Format == Debezium {
 		for n, i := range d.keys {
 			d.keyOnly.add(d.cols[i].name, &d.cols[i], memberUnknown)
 			d.keyText.add(d.cols[i].name, nil, memberKeyText).key = n
@@ -122,29 +99,8 @@ func (d *jsonDecoder) makePlans() {
 	}
 }
 
-// fail notes why the record is refused; it gives -1 as the position.
-func (d *jsonDecoder) fail(at int, c *column, reason string) int {
-	d.bad = RowError{Offset: at, InKey: d.inKey, Reason: reason}
-	if c != nil {
-		d.bad.Column = c.name
-	}
-	return -1
-}
-
 // fault is fail for a fault of the scanners.
 func (d *jsonDecoder) fault(code, at int, c *column) int { return d.fail(at, c, faultText[-code]) }
-
-// begin starts the row d.at, or starts it again.
-func (d *jsonDecoder) begin() {
-	if d.touched {
-		for i := range d.cols {
-			d.cols[i].clear(d.at)
-		}
-		d.touched = false
-	}
-	d.attempt++
-	d.count, d.nulls = 0, 0
-}
 
 // Decode implements Decoder.
 func (d *jsonDecoder) Decode(r *Record) error {
@@ -174,7 +130,7 @@ func (d *jsonDecoder) record(r *Record) int {
 		return d.fail(-1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
 	case len(r.Value) == 0:
 		return d.fail(0, nil, "the value is empty")
-	case d.cfg.Format == FormatDebezium:
+	case d.cfg.Format == Debezium:
 		return d.debezium(r)
 	}
 	if d.document(r.Value, &d.row) < 0 {
@@ -351,132 +307,4 @@ func (d *jsonDecoder) text(b []byte, i int, c *column) ([]byte, int) {
 		s = d.scratch
 	}
 	return s, e
-}
-
-// complete ends the row d.at: metadata, missing columns, nulls, kind.
-func (d *jsonDecoder) complete(r *Record, kind schema.RowKind) int {
-	if !d.keyed && kind != schema.Insert {
-		return d.fail(-1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
-	}
-	for _, i := range d.metas {
-		if d.setMeta(r, &d.cols[i]) < 0 {
-			return -1
-		}
-	}
-	if d.count < len(d.cols) && d.fillMissing(kind) < 0 {
-		return -1
-	}
-	if d.nulls > 0 && d.settleNulls(kind) < 0 {
-		return -1
-	}
-	if d.rules.any && d.obey(kind) < 0 {
-		return -1
-	}
-	d.setKind(d.at, kind)
-	d.touched = false
-	d.at++
-	return 0
-}
-
-// mark counts a column as set in this row; false: it was set before.
-func (d *jsonDecoder) mark(c *column) bool {
-	if c.seen == d.attempt {
-		return false
-	}
-	c.seen = d.attempt
-	d.count++
-	return true
-}
-
-func (d *jsonDecoder) null(c *column) {
-	c.setNull(d.at)
-	d.touched = true
-	if c.notNull || c.key {
-		d.nulls++
-	}
-}
-
-// fillMissing sets the columns that the record did not mention.
-func (d *jsonDecoder) fillMissing(kind schema.RowKind) int {
-	for i := range d.cols {
-		c := &d.cols[i]
-		if c.seen == d.attempt {
-			continue
-		}
-		d.mark(c)
-		if c.hasDef && kind.IsAdd() {
-			if !d.setDefault(c) {
-				return -1
-			}
-			continue
-		}
-		d.null(c)
-	}
-	return 0
-}
-
-// settleNulls refuses nulls in NOT NULL columns. A delete needs its key alone: other columns get the zero value, as their
-// file columns cannot hold nulls.
-func (d *jsonDecoder) settleNulls(kind schema.RowKind) int {
-	for i := range d.cols {
-		c := &d.cols[i]
-		if !c.notNull && !c.key || !c.isNull(d.at) {
-			continue
-		}
-		switch {
-		case c.key:
-			return d.fail(-1, c, "key column is missing or null; the key is ("+d.keyNames()+")")
-		case kind.IsAdd():
-			return d.fail(-1, c, "is missing or null, but the column is NOT NULL")
-		}
-		c.setZero(d.at)
-	}
-	return 0
-}
-
-// setMeta fills a column from the record itself.
-func (d *jsonDecoder) setMeta(r *Record, c *column) int {
-	d.mark(c)
-	switch c.meta {
-	case metaTopic:
-		c.setData(d.at, []byte(r.Topic))
-	case metaPartition:
-		if c.shape == shapeInt32 {
-			c.i32[d.at] = r.Partition
-		} else {
-			c.i64[d.at] = int64(r.Partition)
-		}
-	case metaOffset:
-		c.i64[d.at] = r.Offset
-	case metaTimestamp:
-		switch {
-		case r.Timestamp == 0:
-			d.null(c)
-		case c.shape == shapeTimestamp:
-			v, reason := epochTimestamp(millis(r.Timestamp), 3, c.stored)
-			if reason != "" {
-				return d.fail(-1, c, "the record's timestamp "+reason)
-			}
-			c.i64[d.at] = v
-		default:
-			c.i64[d.at] = r.Timestamp
-		}
-	case metaKey:
-		switch {
-		case r.Key == nil:
-			d.null(c)
-		case c.shape == shapeText && !utf8.Valid(r.Key):
-			return d.fail(-1, c, "the record's key is not valid UTF-8; use a BYTES column for it")
-		default:
-			c.setData(d.at, r.Key)
-		}
-	}
-	return 0
-}
-
-func millis(v int64) number {
-	if v < 0 {
-		return number{neg: true, mant: uint64(-v)}
-	}
-	return number{mant: uint64(v)}
 }

@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // shapes has a column of every shape with two different values of it.
@@ -48,14 +49,14 @@ func shapeColumns(suffix string) (cols []string) {
 // TestMovedKeys changes a key of every type in an update.
 func TestMovedKeys(t *testing.T) {
 	for i := range shapes {
-		d := newTestDecoder(t, DecoderConfig{Schema: tableOf(t, fmt.Sprintf("c%d", i), shapeColumns("")...), Format: FormatDebezium})
+		d := newTestDecoder(t, Config{Schema: schematest.Table(t, fmt.Sprintf("c%d", i), shapeColumns("")...), Format: Debezium})
 		for j := range shapes {
 			text := fmt.Sprintf(`{"before":%s,"after":%s,"op":"u"}`, shapeRow(-1), shapeRow(j))
 			if err := d.Decode(&Record{Value: []byte(text)}); err != nil {
 				t.Fatal(err)
 			}
 			rows := rowsOf(d)
-			want := newTestDecoder(t, DecoderConfig{Schema: d.cfg.Schema})
+			want := newTestDecoder(t, Config{Schema: d.cfg.Schema})
 			for _, row := range []string{`{"op":"u",` + shapeRow(j)[1:], `{"op":"d",` + shapeRow(-1)[1:]}[:1+b2i(i == j)] {
 				if err := want.Decode(&Record{Value: []byte(row)}); err != nil {
 					t.Fatal(err)
@@ -77,8 +78,8 @@ func b2i(b bool) int {
 
 // TestDeleteFillsNotNull: a delete by key has zero values in the other columns that cannot be null.
 func TestDeleteFillsNotNull(t *testing.T) {
-	s := tableOf(t, "id", append([]string{"id INT"}, shapeColumns(" NOT NULL")...)...)
-	d := newTestDecoder(t, DecoderConfig{Schema: s})
+	s := schematest.Table(t, "id", append([]string{"id INT"}, shapeColumns(" NOT NULL")...)...)
+	d := newTestDecoder(t, Config{Schema: s})
 	for _, text := range []string{`{"id":1,` + shapeRow(-1)[1:], `{"id":1,"op":"d"}`, `{"id":1,` + strings.ReplaceAll(shapeRow(2)[1:], `"x"`, `"xyz"`), `{"id":1,"op":"d","c3":null,"c8":"kept"}`} {
 		if err := d.Decode(&Record{Value: []byte(text)}); err != nil {
 			t.Fatal(err)
@@ -103,11 +104,11 @@ func TestDeleteFillsNotNull(t *testing.T) {
 
 // TestDefaultsOfAllTypes: each type reads its default from text.
 func TestDefaultsOfAllTypes(t *testing.T) {
-	s := tableOf(t, "", append(shapeColumns(" NOT NULL"), "z INT")...)
+	s := schematest.Table(t, "", append(shapeColumns(" NOT NULL"), "z INT")...)
 	for i, v := range []string{"true", "-1", "2", "3", "4", "0.5", "NaN", "1.25", "text", "bytes", "2001-01-01", "01:00:00", "2001-01-01 01:00:00"} {
 		s.Fields[i].Default = &v
 	}
-	checkDecode(t, DecoderConfig{Schema: s}, "", `{"z":5}`, `[[+I true -1 2 3 4 0.5 NaN {125 0} text [98 121 116 101 115] 11323 3600000 978310800000000 5]]`)
+	checkDecode(t, Config{Schema: s}, "", `{"z":5}`, `[[+I true -1 2 3 4 0.5 NaN {125 0} text [98 121 116 101 115] 11323 3600000 978310800000000 5]]`)
 	bad := "maybe"
 	for i := range shapes {
 		if c := s.Fields[i]; c.Name == "c8" || c.Name == "c9" {
@@ -115,7 +116,7 @@ func TestDefaultsOfAllTypes(t *testing.T) {
 		}
 		old := s.Fields[i].Default
 		s.Fields[i].Default = &bad
-		if _, err := NewDecoder(DecoderConfig{Schema: s}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", s.Fields[i].Name)) {
+		if _, err := New(Config{Schema: s}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", s.Fields[i].Name)) {
 			t.Errorf("default %q of %s: %v", bad, shapes[i].col, err)
 		}
 		s.Fields[i].Default = old

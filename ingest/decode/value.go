@@ -1,4 +1,4 @@
-package ingest
+package decode
 
 import (
 	"encoding/base64"
@@ -79,7 +79,7 @@ func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
 }
 
 // putText stores text after checking its length.
-func (d *jsonDecoder) putText(s []byte, at, end int, c *column) int {
+func (d *rowBuilder) putText(s []byte, at, end int, c *column) int {
 	if c.limit > 0 && len(s) > c.limit {
 		if n := utf8.RuneCount(s); n > c.limit {
 			return d.fail(at, c, "has "+strconv.Itoa(n)+" characters, more than "+c.typ.String()+" holds")
@@ -152,7 +152,7 @@ func (d *jsonDecoder) valueNumber(b []byte, i int, c *column) int {
 }
 
 // putString stores a string in a column of numbers, dates or times.
-func (d *jsonDecoder) putString(s []byte, at int, c *column) int {
+func (d *rowBuilder) putString(s []byte, at int, c *column) int {
 	switch c.shape {
 	case shapeDate:
 		days, ok := parseDate(s)
@@ -183,7 +183,7 @@ func (d *jsonDecoder) putString(s []byte, at int, c *column) int {
 }
 
 // putWord stores the numbers that JSON has no numerals for.
-func (d *jsonDecoder) putWord(s []byte, at int, c *column) int {
+func (d *rowBuilder) putWord(s []byte, at int, c *column) int {
 	var f float64
 	switch string(s) {
 	case "NaN":
@@ -207,7 +207,7 @@ func (d *jsonDecoder) putWord(s []byte, at int, c *column) int {
 }
 
 // putNumber stores a number; text is how it is written.
-func (d *jsonDecoder) putNumber(num number, text []byte, at int, c *column) int {
+func (d *rowBuilder) putNumber(num number, text []byte, at int, c *column) int {
 	switch c.shape {
 	case shapeFloat64:
 		f, ok := num.float64(text)
@@ -239,7 +239,7 @@ func (d *jsonDecoder) putNumber(num number, text []byte, at int, c *column) int 
 	return 0
 }
 
-func (d *jsonDecoder) putInteger(num number, text []byte, at int, c *column) int {
+func (d *rowBuilder) putInteger(num number, text []byte, at int, c *column) int {
 	v, rest, ok := num.scaled(0)
 	if !ok {
 		return d.tooLarge(text, at, c)
@@ -272,12 +272,12 @@ func (d *jsonDecoder) putInteger(num number, text []byte, at int, c *column) int
 	return 0
 }
 
-func (d *jsonDecoder) tooLarge(text []byte, at int, c *column) int {
+func (d *rowBuilder) tooLarge(text []byte, at int, c *column) int {
 	return d.fail(at, c, excerpt(text)+" is out of range for "+c.typ.String())
 }
 
 // setDefault sets a column's default value.
-func (d *jsonDecoder) setDefault(c *column) bool {
+func (d *rowBuilder) setDefault(c *column) bool {
 	switch c.shape {
 	case shapeText:
 		return d.putText(c.def, -1, 0, c) >= 0

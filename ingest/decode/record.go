@@ -1,4 +1,7 @@
-package ingest
+// Package decode turns the records of sources into rows of a table: Arrow batches that grow column by column, without an
+// allocation a row. Each form of a record has a decoder; all of them share the columns and the rules of the table
+// (builder.go), so a value means the same whichever form it came in.
+package decode
 
 import (
 	"errors"

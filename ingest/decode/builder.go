@@ -1,0 +1,272 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/calve-io/calve/schema"
+)
+
+// rowBuilder gathers rows in columns, whatever form the records have. A decoder begins a row, marks and writes columns,
+// and completes it; what it does not complete leaves no trace.
+type rowBuilder struct {
+	cfg   Config
+	arrow *arrow.Schema
+	cols  []column
+	keys  []int // primary key columns that come from the record's content
+	metas []int // metadata columns
+	keyed bool
+	rules rowRules
+
+	rows  int // done
+	at    int // row being written: rows, or rows+1 for the second of a record
+	size  int // rows there is room for
+	hint  int // rows to make room for at first
+	bytes int // of values read into this batch
+	kinds []schema.RowKind
+
+	attempt uint64 // counts rows begun: marks in column.seen are of this row or stale
+	count   int    // columns set in this row
+	nulls   int    // NOT NULL columns that are null in this row
+	touched bool   // a null bit was cleared in this row
+
+	bad   RowError
+	inKey bool
+}
+
+// newRowBuilder makes the columns of a table.
+func newRowBuilder(cfg Config) (rowBuilder, error) {
+	d := rowBuilder{cfg: cfg, arrow: cfg.Schema.Arrow(), keyed: cfg.Schema.Keyed()}
+	for _, f := range cfg.Schema.Fields {
+		c, err := newColumn(f)
+		if err != nil {
+			return d, err
+		}
+		c.key = slices.Contains(cfg.Schema.PrimaryKeys, f.Name)
+		d.cols = append(d.cols, c)
+	}
+	if err := d.bindMetadata(); err != nil {
+		return d, err
+	}
+	for i := range d.cols {
+		if d.cols[i].key && d.cols[i].meta == metaNone {
+			d.keys = append(d.keys, i)
+		}
+	}
+	if err := d.bindUnits(); err != nil {
+		return d, err
+	}
+	var err error
+	if d.rules, err = newRowRules(cfg.Schema); err != nil {
+		return d, err
+	}
+	return d, d.checkDefaults()
+}
+
+// begin starts the row d.at, or starts it again.
+func (d *rowBuilder) begin() {
+	if d.touched {
+		for i := range d.cols {
+			d.cols[i].clear(d.at)
+		}
+		d.touched = false
+	}
+	d.attempt++
+	d.count, d.nulls = 0, 0
+}
+
+// mark counts a column as set in this row; false: it was set before.
+func (d *rowBuilder) mark(c *column) bool {
+	if c.seen == d.attempt {
+		return false
+	}
+	c.seen = d.attempt
+	d.count++
+	return true
+}
+
+func (d *rowBuilder) null(c *column) {
+	c.setNull(d.at)
+	d.touched = true
+	if c.notNull || c.key {
+		d.nulls++
+	}
+}
+
+// complete ends the row d.at: metadata, missing columns, nulls, kind.
+func (d *rowBuilder) complete(r *Record, kind schema.RowKind) int {
+	if !d.keyed && kind != schema.Insert {
+		return d.fail(-1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
+	}
+	for _, i := range d.metas {
+		if d.setMeta(r, &d.cols[i]) < 0 {
+			return -1
+		}
+	}
+	if d.count < len(d.cols) && d.fillMissing(kind) < 0 {
+		return -1
+	}
+	if d.nulls > 0 && d.settleNulls(kind) < 0 {
+		return -1
+	}
+	if d.rules.any && d.obey(kind) < 0 {
+		return -1
+	}
+	d.setKind(d.at, kind)
+	d.touched = false
+	d.at++
+	return 0
+}
+
+// fillMissing sets the columns that the record did not mention.
+func (d *rowBuilder) fillMissing(kind schema.RowKind) int {
+	for i := range d.cols {
+		c := &d.cols[i]
+		if c.seen == d.attempt {
+			continue
+		}
+		d.mark(c)
+		if c.hasDef && kind.IsAdd() {
+			if !d.setDefault(c) {
+				return -1
+			}
+			continue
+		}
+		d.null(c)
+	}
+	return 0
+}
+
+// settleNulls refuses nulls in NOT NULL columns. A delete needs its key alone: other columns get the zero value, as their
+// file columns cannot hold nulls.
+func (d *rowBuilder) settleNulls(kind schema.RowKind) int {
+	for i := range d.cols {
+		c := &d.cols[i]
+		if !c.notNull && !c.key || !c.isNull(d.at) {
+			continue
+		}
+		switch {
+		case c.key:
+			return d.fail(-1, c, "key column is missing or null; the key is ("+d.keyNames()+")")
+		case kind.IsAdd():
+			return d.fail(-1, c, "is missing or null, but the column is NOT NULL")
+		}
+		c.setZero(d.at)
+	}
+	return 0
+}
+
+// setMeta fills a column from the record itself.
+func (d *rowBuilder) setMeta(r *Record, c *column) int {
+	d.mark(c)
+	switch c.meta {
+	case metaTopic:
+		c.setData(d.at, []byte(r.Topic))
+	case metaPartition:
+		if c.shape == shapeInt32 {
+			c.i32[d.at] = r.Partition
+		} else {
+			c.i64[d.at] = int64(r.Partition)
+		}
+	case metaOffset:
+		c.i64[d.at] = r.Offset
+	case metaTimestamp:
+		switch {
+		case r.Timestamp == 0:
+			d.null(c)
+		case c.shape == shapeTimestamp:
+			v, reason := epochTimestamp(millis(r.Timestamp), 3, c.stored)
+			if reason != "" {
+				return d.fail(-1, c, "the record's timestamp "+reason)
+			}
+			c.i64[d.at] = v
+		default:
+			c.i64[d.at] = r.Timestamp
+		}
+	case metaKey:
+		switch {
+		case r.Key == nil:
+			d.null(c)
+		case c.shape == shapeText && !utf8.Valid(r.Key):
+			return d.fail(-1, c, "the record's key is not valid UTF-8; use a BYTES column for it")
+		default:
+			c.setData(d.at, r.Key)
+		}
+	}
+	return 0
+}
+
+// fail notes why the record is refused; it gives -1 as the position.
+func (d *rowBuilder) fail(at int, c *column, reason string) int {
+	d.bad = RowError{Offset: at, InKey: d.inKey, Reason: reason}
+	if c != nil {
+		d.bad.Column = c.name
+	}
+	return -1
+}
+
+// reserve makes room for the two rows that one record can make.
+func (d *rowBuilder) reserve() {
+	if d.rows+2 <= d.size {
+		return
+	}
+	size := max(64, d.hint, 2*d.size)
+	d.hint = 0
+	for i := range d.cols {
+		d.cols[i].grow(size)
+	}
+	if d.kinds != nil {
+		d.kinds = resize(d.kinds, size)
+	}
+	d.size = size
+}
+
+// setKind stores the kind of a row; the list exists only when there are others than inserts.
+func (d *rowBuilder) setKind(row int, k schema.RowKind) {
+	if d.kinds == nil {
+		if k == schema.Insert {
+			return
+		}
+		d.kinds = make([]schema.RowKind, d.size)
+	}
+	d.kinds[row] = k
+}
+
+// Rows implements Decoder.
+func (d *rowBuilder) Rows() int { return d.rows }
+
+// Full implements Decoder.
+func (d *rowBuilder) Full() bool { return d.rows >= d.cfg.BatchRows || d.bytes >= d.cfg.BatchBytes }
+
+// Take implements Decoder.
+func (d *rowBuilder) Take() schema.Batch {
+	if d.rows == 0 {
+		return schema.Batch{}
+	}
+	cols := make([]arrow.Array, len(d.cols))
+	for i := range d.cols {
+		cols[i] = d.cols[i].take(d.arrow.Field(i).Type, d.rows)
+	}
+	b := schema.Batch{Rec: array.NewRecordBatch(d.arrow, cols, int64(d.rows))}
+	if d.kinds != nil {
+		b.Kinds = d.kinds[:d.rows:d.rows]
+	}
+	// The next batch starts with room for as many rows, so that batches of one size are built without growing.
+	d.hint = min(d.rows, d.cfg.BatchRows) + 2
+	d.size, d.rows, d.bytes, d.kinds = 0, 0, 0, nil
+	return b
+}
+
+// keyNames lists the key columns for messages.
+func (d *rowBuilder) keyNames() string { return strings.Join(d.cfg.Schema.PrimaryKeys, ", ") }
+
+func millis(v int64) number {
+	if v < 0 {
+		return number{neg: true, mant: uint64(-v)}
+	}
+	return number{mant: uint64(v)}
+}

@@ -1,0 +1,130 @@
+package decode
+
+import (
+	"fmt"
+
+	"github.com/calve-io/calve/schema"
+)
+
+// Decoder turns records into rows of one table, gathered in a batch. It is not safe for concurrent use.
+type Decoder interface {
+	// Decode appends the rows of a record: usually one, none for a tombstone that says nothing new, two for an update that
+	// moves a row to another key. An error matches ErrRow, and nothing of the record is in the batch then.
+	Decode(r *Record) error
+	// Rows is the number of rows gathered.
+	Rows() int
+	// Full reports whether the batch should be taken now.
+	Full() bool
+	// Take hands the gathered rows over and starts a new batch. Without rows it gives an empty Batch (Rec is nil).
+	Take() schema.Batch
+}
+
+// Format is how a record's value says what happens to a row.
+type Format string
+
+const (
+	// JSON: the value is one row as a JSON object. An optional field (Config.OpField) names the row kind;
+	// without it the row is an upsert (an insert in a table without key). A null value is a delete of the key that the
+	// record's key holds as JSON.
+	JSON Format = "json"
+	// Debezium: the value is an envelope {"before": row, "after": row, "op": "c"}, bare or as the "payload" of a
+	// Kafka Connect record with schema. A null value (the tombstone after a delete) says nothing new and is skipped.
+	Debezium Format = "debezium-json"
+)
+
+// Config says how records become rows.
+type Config struct {
+	Schema *schema.Schema
+	Format Format // default JSON
+	// OpField is the field of JSON that holds the row kind: I, U, D, c, r, u, d, +I, -U, +U, -D. Default "op",
+	// unless the table has a column of that name; "-": there is no such field.
+	OpField string
+	// Metadata fills columns from the record instead of from JSON: column name → topic, partition, offset, timestamp, key.
+	Metadata map[string]string
+	// EpochUnit is the unit of timestamps given as numbers; EpochUnits sets it for single columns. Default: see EpochUnit.
+	EpochUnit  EpochUnit
+	EpochUnits map[string]EpochUnit
+	// MaxRecordBytes bounds the size of a record's value; larger ones are refused. Default 16 MiB.
+	MaxRecordBytes int
+	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.
+	BatchRows  int
+	BatchBytes int
+}
+
+const DefaultRecordBytes = 16 << 20
+
+// New checks the configuration against the table and builds the decoder.
+//
+// How JSON becomes values:
+//   - Numbers are exact: an integer column takes any number whose value is whole and in range ("1e3", "5.0"); DECIMAL takes
+//     what fits its precision and scale without rounding; FLOAT and DOUBLE take the nearest value. All take a number inside
+//     a string, too; FLOAT and DOUBLE also "NaN", "Infinity" and "-Infinity".
+//   - CHAR, VARCHAR, STRING take strings, unescaped; any other value is kept as its JSON text. Lengths count characters.
+//   - BINARY, VARBINARY, BYTES take base64 strings (standard alphabet, padded).
+//   - DATE: "YYYY-MM-DD" or the days since 1970. TIME: "HH:MM[:SS[.fff]]" or the milliseconds of the day.
+//   - TIMESTAMP and TIMESTAMP_LTZ: ISO 8601 text with T or a space, or a number since 1970 in the column's EpochUnit. A zone
+//     is converted to UTC, text without zone is UTC. Digits finer than the column holds are dropped, towards the past.
+//   - ARRAY takes an array, ROW an object with its fields (others are ignored), MAP and MULTISET an array of [key, value]
+//     pairs or, if keys are text, numbers, dates or times, an object. VARIANT cannot be read.
+//   - null and a missing field are NULL; a missing field of a column with a default gets the default. NOT NULL columns
+//     refuse both, but for the columns of a delete that are not its key: they get the type's zero value.
+//   - A row that the table's merge engine cannot take (schema.Refusals) refuses its record, as does a text that is no row
+//     kind in the column of the table option "rowkind.field".
+//   - Anything out of range, of another type, or malformed, a field that occurs twice, and invalid UTF-8 anywhere refuse
+//     the record. Fields that are no columns are checked to be JSON and ignored. Names are case-sensitive.
+func New(cfg Config) (Decoder, error) {
+	if cfg.Schema == nil {
+		return nil, fmt.Errorf("decoder: no schema")
+	}
+	if cfg.Format == "" {
+		cfg.Format = JSON
+	}
+	if cfg.Format != JSON && cfg.Format != Debezium {
+		return nil, fmt.Errorf("decoder: format %q is unknown; use %q or %q", cfg.Format, JSON, Debezium)
+	}
+	for _, d := range []struct {
+		v   *int
+		def int
+	}{{&cfg.MaxRecordBytes, DefaultRecordBytes}, {&cfg.BatchRows, 16384}, {&cfg.BatchBytes, 32 << 20}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	rows, err := newRowBuilder(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	d := &jsonDecoder{rowBuilder: rows}
+	d.makePlans()
+	return d, nil
+}
+
+// opField gives the field that holds the row kind, or "".
+func (d *jsonDecoder) opField() string {
+	switch name := d.cfg.OpField; name {
+	case "-":
+		return ""
+	case "":
+		if _, taken := d.cfg.Schema.Field("op"); taken {
+			return ""
+		}
+		return "op"
+	default:
+		return name
+	}
+}
+
+// parseKind reads a row kind in the spellings of calve, Debezium and Flink.
+func parseKind(s []byte) (schema.RowKind, bool) {
+	switch string(s) {
+	case "I", "+I", "c", "r":
+		return schema.Insert, true
+	case "U", "+U", "u":
+		return schema.UpdateAfter, true
+	case "-U":
+		return schema.UpdateBefore, true
+	case "D", "-D", "d":
+		return schema.Delete, true
+	}
+	return 0, false
+}
