@@ -28,6 +28,8 @@ type kafkaSource struct {
 
 	ends map[int32]int64 // end of each partition's log, as the last fetch told
 
+	headers []decode.Header // of the record being decoded
+
 	known map[int32]bool // partitions being read: owned by the watcher
 }
 
@@ -169,7 +171,7 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
 			s.batch.add(&decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value})
+				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)})
 		}
 		if i == last || s.batch.full() {
 			s.note(p, r)
@@ -180,6 +182,15 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		r.Recycle() // what the batch and the dead letters keep is copied
 	}
 	return nil
+}
+
+// headersOf gives the headers of a record, until it is called again.
+func (s *kafkaSource) headersOf(r *kgo.Record) []decode.Header {
+	s.headers = s.headers[:0]
+	for _, h := range r.Headers {
+		s.headers = append(s.headers, decode.Header{Name: h.Key, Value: h.Value})
+	}
+	return s.headers
 }
 
 // note moves a partition behind a record.

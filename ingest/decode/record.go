@@ -16,7 +16,24 @@ type Record struct {
 	Timestamp int64 // milliseconds since 1970; 0: the source has none
 	Key       []byte
 	Value     []byte // nil (not empty): a tombstone
-	Cut       int    // bytes at the end of the value that the source did not keep: the record is too large
+	Headers   []Header
+	Cut       int // bytes at the end of the value that the source did not keep: the record is too large
+}
+
+// Header is one header of a record. Names may occur more than once.
+type Header struct {
+	Name  string
+	Value []byte
+}
+
+// Header gives the value of the first header of a name.
+func (r *Record) Header(name string) (value []byte, ok bool) {
+	for i := range r.Headers {
+		if r.Headers[i].Name == name {
+			return r.Headers[i].Value, true
+		}
+	}
+	return nil, false
 }
 
 // ErrRow matches every error that is about one record: the record goes to the dead letters and the stream goes on.

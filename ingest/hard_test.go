@@ -1,0 +1,22 @@
+package ingest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// hard are the hard inputs by number: streams on which neighbours of calve are known to fail. Each stands in the file of
+// what it is about and adds itself here (in an init function).
+var hard = map[int]func(*testing.T){}
+
+// TestHard runs the hard inputs as TestHard/H1, TestHard/H2 and so on.
+func TestHard(t *testing.T) {
+	if len(hard) == 0 {
+		t.Fatal("no hard input is there")
+	}
+	for _, n := range slices.Sorted(maps.Keys(hard)) {
+		t.Run(fmt.Sprintf("H%d", n), hard[n])
+	}
+}
