@@ -126,7 +126,7 @@ func (t *Table) lookInto(f *form, b *bucket, job *lsm.Job, v *vectors) (func() e
 		return none, err
 	}
 	// Files stay open for this job only: later jobs find other files, and what is open cannot go from a disk.
-	cache := lookup.NewCache(lookup.CacheConfig{})
+	cache := t.set.Lookups.Fork()
 	look := &lookup.Table{Store: t.store, Schema: f.schema, Rule: rule, OpenSchema: t.meta.Schema, Cache: cache}
 	var dead lookup.Vectors
 	if v != nil {
@@ -161,6 +161,29 @@ func (t *Table) lookInto(f *form, b *bucket, job *lsm.Job, v *vectors) (func() e
 	}
 	return cache.Close, nil
 }
+
+// copies makes local copies of what a job writes, nil if it is to make none. Compactions copy what they look up in: a file so
+// small beside the commits that its pages are read as fast is not copied.
+func (t *Table) copies(f *form, job *lsm.Job) *lookup.Copies {
+	if f.keys == nil || job.Output == 0 {
+		return nil
+	}
+	if !t.set.CopyAll {
+		fresh, all := int64(0), int64(0)
+		for i := range job.Files {
+			if all += job.Files[i].Rows; job.Files[i].Level == 0 {
+				fresh += job.Files[i].Rows
+			}
+		}
+		if !f.policy.Lift || all < sparse*fresh {
+			return nil
+		}
+	}
+	return t.set.Lookups.Copies(&lookup.Table{Store: t.store, Schema: f.schema})
+}
+
+// sparse is how many times as large as what a compaction brings up its result must be to be copied.
+const sparse = 64
 
 // places finds where the rows of keys are.
 func places(ctx context.Context, above *lookup.Bucket, keys []arrow.Array, n int) ([]lsm.Place, error) {

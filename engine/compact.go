@@ -237,22 +237,27 @@ func (t *Table) compactFiles(ctx context.Context, b *bucket, job lsm.Job, pace f
 	if err != nil {
 		return err
 	}
+	copies := t.copies(f, &job)
+	if copies != nil {
+		files.Follow = copies.Follow
+	}
 	change, err := files.Compact(ctx, b.part, job)
 	if cerr := done(); cerr != nil {
 		t.env.Log.Warn("closing files that rows were looked up in", "bucket", t.store.URL(b.part.Dir), "error", cerr)
 	}
-	if errors.Is(err, storage.ErrNotFound) {
-		return t.inputGone(ctx, b, job, err)
+	if err == nil {
+		var snap *manifest.Snapshot
+		if snap, err = t.install(ctx, f, b, change, v); err == nil {
+			t.report(snap, b, job, change, t.env.Now().Sub(start))
+			return nil
+		}
+	} else if errors.Is(err, storage.ErrNotFound) {
+		err = t.inputGone(ctx, b, job, err)
 	}
-	if err != nil {
-		return err
+	if copies != nil && !errors.Is(err, storage.ErrUnknown) {
+		copies.Discard()
 	}
-	snap, err := t.install(ctx, f, b, change, v)
-	if err != nil {
-		return err
-	}
-	t.report(snap, b, job, change, t.env.Now().Sub(start))
-	return nil
+	return err
 }
 
 // inputGone tells the compaction of another writer, whose snapshot has taken inputs away, or files that rows were looked up

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/calve-io/calve/internal/lookup"
 	"github.com/calve-io/calve/manifest"
 )
 
@@ -77,6 +78,11 @@ type Settings struct {
 	// IndexKeys is about how many keys of a table with dynamic buckets stay in memory, about 20 bytes each, beside those
 	// of the partitions that rows are being written to. Default 4 Mi.
 	IndexKeys int64
+	// Lookups, if set, has a folder on local disk for copies of data files (lookup.CacheConfig): compactions that look rows up
+	// use them, and copy what they write. It is closed after the table.
+	Lookups *lookup.Cache
+	// CopyAll copies what compactions of a table with primary key write even if they look nothing up themselves.
+	CopyAll bool
 	// Events are called on what happens; nil functions are skipped.
 	Events Events
 }

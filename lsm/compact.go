@@ -44,6 +44,9 @@ func (f Files) Compact(ctx context.Context, part Part, job Job) (Change, error) 
 	if c.tell != nil {
 		c.rule = rule.allRows()
 	}
+	if job.Output > 0 {
+		c.out.follow = f.Follow
+	}
 	if c.expired, err = f.expiredFiles(ctx, job.Files); err != nil {
 		return Change{}, fmt.Errorf("compact: %w", err)
 	}

@@ -40,6 +40,10 @@ type Files struct {
 	// It may wait: the compaction then holds its memory and nothing else. An error ends the compaction.
 	Pace func(ctx context.Context, bytes int64) error
 
+	// Follow, if set, is told of each data file with sorted rows that Compact begins above level 0, by its name below Store. What
+	// it gives, unless it is nil, is told the file's rows as they are written.
+	Follow func(name string) Follower
+
 	// For tests: nothing is copied without being decoded; and another least size of what is, and of what can be.
 	noCopy    bool
 	leastCopy int64
@@ -58,6 +62,18 @@ type Part struct {
 	Dir          string // folder of the bucket below the table
 }
 
+// Follower is told the rows of a data file that is being written. Its calls do not fail: whatever it makes of the rows, the
+// file does not depend on it.
+type Follower interface {
+	// Rows gives the next rows of the file, with all columns of its schema. Their memory is the caller's again afterwards.
+	Rows(datafile.Rows)
+	// Done tells that the file is whole. Nothing is called after it.
+	Done(*manifest.DataFile)
+	// Drop tells that rows follow which are not told, since they are copied without being decoded, or that the file
+	// will not be. Nothing is called after it.
+	Drop()
+}
+
 // outputs writes data files one after the other. Everything it has made is deleted by discard.
 type outputs struct {
 	files Files
@@ -72,9 +88,11 @@ type outputs struct {
 	upload storage.Upload
 	w      *datafile.Writer
 	// filters are the file index of the file being written, nil if it has none.
-	filters *filters
-	made    []manifest.DataFile
-	names   []string // everything that may exist on storage
+	filters  *filters
+	follow   func(name string) Follower // nil: nobody is told
+	follower Follower                   // of the file being written; nil: nobody
+	made     []manifest.DataFile
+	names    []string // everything that may exist on storage
 }
 
 // write adds rows, which follow those before in file order.
@@ -95,10 +113,21 @@ func (o *outputs) write(ctx context.Context, rows datafile.Rows) error {
 			return o.wrap("write", err)
 		}
 	}
+	if o.follower != nil {
+		o.follower.Rows(rows)
+	}
 	if o.roll > 0 && o.w.Size() >= o.roll {
 		return o.end(ctx)
 	}
 	return nil
+}
+
+// lose ends what the follower is told of the file being written.
+func (o *outputs) lose() {
+	if o.follower != nil {
+		o.follower.Drop()
+		o.follower = nil
+	}
 }
 
 // copy adds rows of another file as they are.
@@ -108,6 +137,7 @@ func (o *outputs) copy(ctx context.Context, from *datafile.Outline, p datafile.P
 			return err
 		}
 	}
+	o.lose()
 	if err := o.w.Copy(from, p); err != nil {
 		return o.wrap("write", err)
 	}
@@ -167,6 +197,9 @@ func (o *outputs) begin(ctx context.Context) error {
 	if o.filters, err = newFilters(f.Schema); err != nil {
 		return o.wrap("create", err)
 	}
+	if o.follow != nil {
+		o.follower = o.follow(full)
+	}
 	return nil
 }
 
@@ -194,6 +227,10 @@ func (o *outputs) end(ctx context.Context) error {
 		}
 		o.filters = nil
 	}
+	if o.follower != nil {
+		o.follower.Done(&f)
+		o.follower = nil
+	}
 	o.made = append(o.made, f)
 	return nil
 }
@@ -201,6 +238,7 @@ func (o *outputs) end(ctx context.Context) error {
 // discard deletes everything that was made. No snapshot can name these files yet, so that deleting them is safe even
 // if it is not known whether they came to be; and it must happen when the context has ended, too.
 func (o *outputs) discard(ctx context.Context, cause error) error {
+	o.lose()
 	if o.upload != nil {
 		o.upload.Abort()
 	}

@@ -14,9 +14,11 @@ import (
 
 // TestCopyModel lets buckets live whose flushes have keys of narrow ranges, of all merge engines and layouts. Each compaction
 // is done with copying, and perhaps in steps for want of memory, and without: both give the same rows, and the bucket holds what a map holds.
+// Who follows the files is told their rows.
 func TestCopyModel(t *testing.T) {
 	r := newRand(t)
 	copied, merged := int64(0), int64(0)
+	whole, lost := 0, 0
 	for round := range 18 {
 		engine := []map[string]string{
 			{}, {"merge-engine": "partial-update"}, {"merge-engine": "aggregation", "fields.default-aggregate-function": "last_value"},
@@ -40,6 +42,7 @@ func TestCopyModel(t *testing.T) {
 		}
 		pool := randPool(r, s, 2000)
 		slices.SortFunc(pool, compareKeys)
+		told := watch(t, b)
 		for step := range 10 {
 			width := 1 + r.IntN(len(pool)/3)
 			from := r.IntN(len(pool) - width)
@@ -65,6 +68,7 @@ func TestCopyModel(t *testing.T) {
 				var got []row
 				for _, m := range c.Added {
 					merged += m.Rows
+					told.check(b, m)
 					got = append(got, drain(t, b.open([]manifest.DataFile{m}), nil)...)
 				}
 				if diff := diffRows(got, want); diff != "" {
@@ -81,6 +85,13 @@ func TestCopyModel(t *testing.T) {
 		if len(engine) == 0 {
 			b.check()
 		}
+		if told.open > 0 {
+			t.Errorf("round %d: the end of %d files was not told", round, told.open)
+		}
+		whole, lost = whole+len(told.rows), lost+told.drops
+	}
+	if whole < 20 || lost < 20 {
+		t.Errorf("%d files were told whole, %d had copied rows", whole, lost)
 	}
 	if copied < 1000 || merged < copied {
 		t.Errorf("%d of %d rows were copied", copied, merged)

@@ -23,7 +23,8 @@ const keysAtOnce = 4096
 
 func (a *app) getCmd() *cobra.Command {
 	var t travel
-	var from, dir, size string
+	var from string
+	var local localCopies
 	c := &cobra.Command{
 		Use:   "get TABLE KEY...",
 		Short: "Print the rows of some keys",
@@ -64,13 +65,9 @@ The snapshot is the latest or one that --snapshot, --tag, --at or --watermark te
 			}
 			g := &getter{a: a, r: r, q: t.q, out: bufio.NewWriterSize(a.out, 1<<16)}
 			defer g.close()
-			var c reader.LookupCacheConfig
-			if c.Dir = dir; dir != "" {
-				if c.DirBytes, err = schema.ParseSize(size); err != nil {
-					return fmt.Errorf("--lookup-cache-bytes: %w", err)
-				}
+			if g.cache, err = local.open(); err != nil {
+				return err
 			}
-			g.cache = reader.NewLookupCache(c)
 			if from == "" {
 				err = g.args(cmd.Context(), args[1:])
 			} else {
@@ -87,8 +84,7 @@ The snapshot is the latest or one that --snapshot, --tag, --at or --watermark te
 	}
 	t.snapshotFlags(c)
 	c.Flags().StringSliceVar(&t.q.Columns, "columns", nil, "columns to print (default: all)")
-	c.Flags().StringVar(&dir, "lookup-cache", "", "folder on local disk for copies of data files that many keys are looked up in")
-	c.Flags().StringVar(&size, "lookup-cache-bytes", "4 gb", "most that the folder holds")
+	local.flags(c)
 	c.Flags().StringVar(&from, "keys-from", "", "file with keys as JSON lines, - for standard input")
 	return c
 }

@@ -41,6 +41,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("with a cache: %+v", r)
 	}
 	c.fails(one, []string{"get", "shop.orders", "--keys-from", "-", "--lookup-cache", "x", "--lookup-cache-bytes", "many"}, "--lookup-cache-bytes", "many")
+	c.fails("", []string{"compact", "shop.orders", "--lookup-cache", "x", "--lookup-cache-bytes", "many"}, "--lookup-cache-bytes", "many")
 	c.fails("", []string{"get", "shop.orders", "x"}, "key x", "id")
 	c.fails("", []string{"get", "shop.orders"}, "takes a table and keys")
 	c.fails("", []string{"get", "shop.orders", "1", "--keys-from", "-"}, "takes a table and keys")

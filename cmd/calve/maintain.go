@@ -24,6 +24,7 @@ func closeTable(ctx context.Context, t *engine.Table) error {
 func (a *app) compactCmd() *cobra.Command {
 	var full, watch bool
 	w := &watcher{app: a}
+	local := &w.local
 	c := &cobra.Command{
 		Use:   "compact TABLE",
 		Short: "Compact a table until nothing is left to do, or tables as they are written",
@@ -34,7 +35,11 @@ With --watch, compact and expire until interrupted, as a worker of its own besid
 warehouse, or those that patterns such as shop.* name, those that are write-only too. Any number of workers may share
 tables: a worker claims a bucket by a conditional put before it begins, and renews the claim while it works. One that is
 killed costs only what it was doing; its claim is free after --claim-for. Let writers leave compaction to the workers:
-compaction.workers: 0 in the configuration of calve serve, or the table option write-only.`,
+compaction.workers: 0 in the configuration of calve serve, or the table option write-only.
+
+With --lookup-cache DIR, what is compacted in tables with a primary key is copied to a folder on local disk, where the same
+option of calve get finds it, and compactions that look old rows up (changelog-producer = lookup, deletion vectors,
+first-row) find them there.`,
 		Example: `  calve compact shop.orders -w file:///data/lake
   calve compact shop.orders -w file:///data/lake --full
   calve compact --watch -w s3://lake/raw --workers 4
@@ -60,10 +65,15 @@ compaction.workers: 0 in the configuration of calve serve, or the table option w
 			if err != nil {
 				return err
 			}
+			cache, err := local.open()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, cache.Close()) }()
 			var sum engine.CompactInfo
 			n := 0
 			p := newProgress(a.err, !a.json)
-			tab, err := engine.Open(cmd.Context(), st, engine.Settings{Events: engine.Events{Compacted: func(c engine.CompactInfo) {
+			tab, err := engine.Open(cmd.Context(), st, engine.Settings{Lookups: cache, CopyAll: true, Events: engine.Events{Compacted: func(c engine.CompactInfo) {
 				n++
 				sum.Snapshot, sum.FilesIn, sum.FilesOut, sum.Moved = c.Snapshot, sum.FilesIn+c.FilesIn, sum.FilesOut+c.FilesOut, sum.Moved+c.Moved
 				sum.RowsIn, sum.RowsOut = sum.RowsIn+c.RowsIn, sum.RowsOut+c.RowsOut
@@ -95,6 +105,7 @@ compaction.workers: 0 in the configuration of calve serve, or the table option w
 	c.Flags().BoolVar(&full, "full", false, "compact everything into the top level")
 	c.Flags().BoolVar(&watch, "watch", false, "go on until interrupted, over many tables")
 	w.flags(c)
+	local.flags(c)
 	return c
 }
 

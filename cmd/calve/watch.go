@@ -15,6 +15,7 @@ import (
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/internal/claim"
 	"github.com/calve-io/calve/internal/config"
+	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -30,8 +31,11 @@ type watcher struct {
 	look, follow  time.Duration
 	ttl, expiries time.Duration
 
+	local localCopies
+
 	log       *slog.Logger
 	warehouse storage.Store
+	cache     *reader.LookupCache
 	owner     string
 	compactor *engine.Compactor
 	open      map[string]*engine.Table
@@ -66,6 +70,10 @@ func (w *watcher) run(ctx context.Context, patterns []string) (err error) {
 	if w.warehouse, err = w.app.open(ctx, writes); err != nil {
 		return err
 	}
+	if w.cache, err = w.local.open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.cache.Close()) }()
 	w.owner, w.open, w.failed = uuid.NewString(), map[string]*engine.Table{}, map[string]string{}
 	w.compactor = engine.NewCompactor(engine.CompactorSettings{Workers: w.workers, BytesPerSecond: w.rate << 20}, engineEnv(w.log))
 	defer w.compactor.Close()
@@ -175,7 +183,7 @@ func (w *watcher) openTable(ctx context.Context, name string) (*engine.Table, er
 	claims := claim.New(st, claimsDir, w.owner, w.ttl, claim.Env{Now: env.Now, After: env.After})
 	return engine.Open(ctx, st, engine.Settings{
 		Compaction: w.workers, Compactor: w.compactor, Dedicated: true, Claim: claims.Hold,
-		FollowEvery: w.follow, ExpireEvery: w.expiries,
+		FollowEvery: w.follow, ExpireEvery: w.expiries, Lookups: w.cache, CopyAll: true,
 		Events: engine.Events{Compacted: func(c engine.CompactInfo) { w.print(name, c) }},
 	}, env)
 }

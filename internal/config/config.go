@@ -18,6 +18,7 @@ type Config struct {
 	Log        Log        `yaml:"log" doc:"Logging to standard error."`
 	Memory     Size       `yaml:"write-memory" doc:"What the rows that wait in write buffers of all pipelines may take together; when it is used up, the fullest buffer is flushed." default:"256mb"`
 	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
+	Lookups    Lookups    `yaml:"lookup-cache" doc:"Copies, on local disk, of data files that rows are looked up in."`
 	Pipelines  []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
 }
 
@@ -26,6 +27,13 @@ type Budget struct {
 	Workers    int      `yaml:"workers" doc:"Compactions of the whole process that make progress at the same time." default:"2"`
 	SweepAfter Duration `yaml:"sweep-after" doc:"A bucket without new rows for this long is compacted to the highest level; 0s for never." default:"10m"`
 	Rate       Size     `yaml:"rate" doc:"Bytes a second that compactions read, but for those that writers wait for; 0 for no bound." default:"0"`
+}
+
+// Lookups says where copies of data files may lie in which rows are found fast.
+type Lookups struct {
+	Dir  string `yaml:"dir" doc:"Folder on local disk; without it there are none. Compactions look old rows up where the changelog producer is lookup, rows are deleted by vectors, or the first row wins: with copies that costs what changed, not what is there."`
+	Size Size   `yaml:"size" doc:"Most that the folder holds; what was not used for longest goes first." default:"4gb"`
+	All  bool   `yaml:"all" doc:"Copy what is compacted in other tables with a primary key too, for those who look rows up with the same folder."`
 }
 
 // HTTP says who may use the API below /v1, where rows go over the line, and how.

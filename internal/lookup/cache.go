@@ -29,8 +29,9 @@ type CacheConfig struct {
 // Data files do not change, and none is asked that the caller's runs do not name, so that nothing in it can be stale. One
 // Cache may serve all tables of a process; it is safe for concurrent use.
 type Cache struct {
-	cfg   CacheConfig
-	local *localDir // nil: none
+	cfg    CacheConfig
+	local  *localDir // nil: none
+	forked bool      // the local files belong to another cache
 
 	mu     sync.Mutex // guards what follows and opened.refs, opened.at
 	files  map[fileID]*opened
@@ -59,7 +60,10 @@ func NewCache(cfg CacheConfig) *Cache {
 
 // Close closes all files; those in use are closed when they are not any more. The cache keeps nothing from then on.
 func (c *Cache) Close() error {
-	errs := []error{c.local.close()} // not under the lock, which is taken while a local file is made
+	var errs []error
+	if !c.forked {
+		errs = append(errs, c.local.close()) // not under the lock, which is taken while a local file is made
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

@@ -43,8 +43,11 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errLocal: a local file cannot be used.
-var errLocal = errors.New("local lookup file is not usable")
+// errLocal: a local file cannot be used. errMuch: it can, but its records of what was asked for are too large together.
+var (
+	errLocal = errors.New("local lookup file is not usable")
+	errMuch  = errors.New("too many bytes of records at once")
+)
 
 // local is an open local file. It is safe for concurrent use.
 //
@@ -54,8 +57,8 @@ var errLocal = errors.New("local lookup file is not usable")
 type local struct {
 	use    sync.RWMutex // held for reading while the map is read; close waits for it
 	closed bool
-	m      []byte // nil: not mapped
-	f      *os.File
+	m      []byte   // nil: not mapped
+	f      *os.File // nil: mapped
 	path   string
 	table  int64
 	blocks uint64
@@ -93,8 +96,11 @@ func openLocal(path, name string) (_ *local, err error) {
 	if l.table < headBytes || l.table > l.size || l.blocks == 0 || l.blocks > uint64(l.size)/blockBytes || rows <= 0 {
 		return nil, errLocal
 	}
-	l.m = mapFile(f, l.size)
 	l.guess = int(min(max((l.table-headBytes)/rows*5/4+32, firstRead), 64<<10))
+	if l.m = mapFile(f, l.size); l.m != nil {
+		l.f = nil
+		_ = f.Close() // it was only read, and is not needed any more
+	}
 	return l, nil
 }
 
@@ -105,7 +111,10 @@ func (l *local) close() error {
 		return nil
 	}
 	l.closed = true
-	return errors.Join(unmap(l.m), l.f.Close())
+	if l.f != nil {
+		return l.f.Close()
+	}
+	return unmap(l.m)
 }
 
 // read has f call find. A fault of the map is an error.
@@ -311,39 +320,47 @@ func (w *localWriter) end(path, name string) error {
 // writeTable writes the blocks, some of them at a time. What does not fit a block goes to the next.
 func (w *localWriter) writeTable(blocks uint64) error {
 	const atOnce = tableBytes / blockBytes
+	out := make([]byte, min(blocks, atOnce)*blockBytes)
+	used := make([]int, len(out)/blockBytes)
+	put := func(i uint64, slot uint64) {
+		binary.LittleEndian.PutUint64(out[i*blockBytes+8+8*uint64(used[i]):], slot)
+		used[i]++
+	}
 	var over []uint64 // slots for the next block
 	for first := uint64(0); first < blocks || len(over) > 0; first += atOnce {
 		n := uint64(1) // behind the last one: what overflowed it
 		if first < blocks {
 			n = min(atOnce, blocks-first)
 		}
-		slots := make([][]uint64, n)
+		clear(out)
+		clear(used)
+		more := map[uint64][]uint64{} // by block: slots that it has no room for
 		if first < blocks {
 			if err := w.eachHash(func(hash, place uint64) {
-				block, tag := (hash>>32)*blocks>>32, hash&(1<<24-1)
-				if block >= first && block < first+n {
-					slots[block-first] = append(slots[block-first], tag<<placeBits|place)
+				i, slot := (hash>>32)*blocks>>32-first, hash&(1<<24-1)<<placeBits|place
+				switch {
+				case i >= n: // also if it is below first
+				case used[i] < blockSlots:
+					put(i, slot)
+				default:
+					more[i] = append(more[i], slot)
 				}
 			}); err != nil {
 				return err
 			}
 		}
-		out := make([]byte, n*blockBytes)
-		for i := range slots {
-			all := append(over, slots[i]...)
-			over = nil
+		for i := range n {
+			for over = append(over, more[i]...); len(over) > 0 && used[i] < blockSlots; over = over[1:] {
+				put(i, over[0])
+			}
 			b := out[i*blockBytes:][:blockBytes]
-			if len(all) > blockSlots {
-				over = append(over, all[blockSlots:]...)
-				all, b[6] = all[:blockSlots], 1
+			if len(over) > 0 {
+				b[6] = 1
 			}
-			binary.LittleEndian.PutUint16(b[4:], uint16(len(all)))
-			for j, s := range all {
-				binary.LittleEndian.PutUint64(b[8+8*j:], s)
-			}
+			binary.LittleEndian.PutUint16(b[4:], uint16(used[i]))
 			binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 		}
-		if _, err := w.f.Write(out); err != nil {
+		if _, err := w.f.Write(out[:n*blockBytes]); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // localCache is a cache that copies each data file above level 0 when it is asked first.
 func localCache(t *testing.T, dir string, bytes int64) *Cache {
 	c := NewCache(CacheConfig{Dir: dir, DirBytes: bytes, MaxFiles: 3})
-	c.local.pay = 0
+	c.local.pay, c.local.open = 0, 3
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -30,6 +31,16 @@ const pageCost = 4096
 // smallFile is the number of rows below which a data file is not worth a local one: all of it is in one page.
 const smallFile = 8192
 
+// denseRows is how many rows of a data file are decoded in about the time that one lookup in a local file takes. Where more
+// than one in so many is asked for, pages are read.
+const denseRows = 32
+
+// mostLocal is how many local files are known at once. An open one is a mapping and no descriptor, where the system can.
+const mostLocal = 4096
+
+// mostRecords is how many bytes of records are gathered at once: Arrow's offsets have 31 bits.
+const mostRecords = math.MaxInt32
+
 // staleTemp is how long a temporary file is not written to until it is taken for left behind.
 const staleTemp = time.Hour
 
@@ -37,10 +48,14 @@ const staleTemp = time.Hour
 type localDir struct {
 	dir   string
 	limit int64 // bytes of all files
-	open  int   // most open files
-	pay   int64 // pageCost
+	open  int   // mostLocal
+	pay   int64 // pageCost; 0: every file is copied when it is asked first
+	dense int64 // denseRows
+	most  int   // mostRecords
 
-	making sync.Mutex // held while a file is made: one at a time, for the sake of memory and of the limit
+	making  sync.Mutex   // held while a file is made of a data file
+	tables  sync.Mutex   // held while the table of a file is made: one at a time, for the sake of memory
+	pending atomic.Int64 // bytes that files take which are being made
 
 	mu     sync.Mutex // guards what follows and localFile.at
 	files  map[fileID]*localFile
@@ -54,6 +69,7 @@ type localFile struct {
 	name   string // what the head must say
 	path   string
 	layout *recordLayout
+	most   int // localDir.most
 	at     *list.Element
 
 	mu    sync.Mutex // guards what follows; held while it is made
@@ -67,7 +83,14 @@ func newLocalDir(cfg CacheConfig) *localDir {
 	if cfg.Dir == "" || cfg.DirBytes <= 0 {
 		return nil
 	}
-	return &localDir{dir: cfg.Dir, limit: cfg.DirBytes, open: cfg.MaxFiles, pay: pageCost, files: map[fileID]*localFile{}, recent: list.New()}
+	open := mostLocal
+	if !canMap {
+		open = cfg.MaxFiles
+	}
+	return &localDir{
+		dir: cfg.Dir, limit: cfg.DirBytes, open: open, pay: pageCost, dense: denseRows, most: mostRecords,
+		files: map[fileID]*localFile{}, recent: list.New(),
+	}
 }
 
 // close closes all files.
@@ -100,16 +123,21 @@ func (x *localFile) shut() error {
 	return l.close()
 }
 
-// of gives what is known of a data file, nil if it is to have no local file.
-func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
+// pays reports whether so many keys of a data file are better looked up in a local file than in its pages.
+func (d *localDir) pays(f *manifest.DataFile, keys int) bool {
+	return d != nil && (d.pay == 0 || f.Rows/int64(keys) >= d.dense)
+}
+
+// of gives what is known of a data file, named below the table's folder; nil if it is to have no local file.
+func (d *localDir) of(t *Table, name string, f *manifest.DataFile) (*localFile, error) {
 	if d == nil || f.Level == 0 || f.Rows < smallFile && d.pay > 0 || f.Rows > math.MaxUint32 {
 		return nil, nil
 	}
-	lay, cols, err := b.t.layout()
+	lay, cols, err := t.layout()
 	if err != nil {
 		return nil, err
 	}
-	id := fileID{b.t.Store.URL(f.name), b.t.Schema.ID, cols}
+	id := fileID{t.Store.URL(name), t.Schema.ID, cols}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -120,12 +148,18 @@ func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
 		d.recent.MoveToFront(x.at)
 		return x, nil
 	}
-	x = &localFile{id: id, layout: lay}
+	x = &localFile{id: id, layout: lay, most: d.most}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s %d %d %d%s", localMagic, id.url, f.Size, f.Rows, id.schema, cols))
 	x.name = hex.EncodeToString(sum[:])
 	x.path = localPath(d.dir, x.name[:40])
 	d.files[id] = x
 	x.at = d.recent.PushFront(x)
+	d.trimLocked(x)
+	return x, nil
+}
+
+// trimLocked forgets files that were used least recently while there are too many, but not x. d.mu is held.
+func (d *localDir) trimLocked(x *localFile) {
 	for e := d.recent.Back(); len(d.files) > max(d.open, 1) && e != nil; {
 		old, prev := e.Value.(*localFile), e.Prev()
 		if old != x && old.mu.TryLock() { // else it is being made
@@ -139,7 +173,6 @@ func (d *localDir) of(b *Bucket, f *fileAt) (*localFile, error) {
 		}
 		e = prev
 	}
-	return x, nil
 }
 
 // get gives the open local file of a data file, which is made if so many keys were asked for that it pays; nil if there is
@@ -189,56 +222,36 @@ func (x *localFile) drop(l *local) {
 
 // make copies the rows of a data file.
 func (d *localDir) make(ctx context.Context, b *Bucket, f *fileAt, x *localFile) (err error) {
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return err
-	}
 	o, err := b.open(ctx, f)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.release()) }()
-	w, err := newLocalWriter(d.dir, d.limit)
+	stored := x.layout.stored()
+	at := make([]int, len(stored))
+	for i := range at {
+		at[i] = i
+	}
+	w, err := newRowCopy(d, b.keys, b.t, x.layout, at)
 	if err != nil {
 		return err
 	}
-	stored := x.layout.stored()
-	keyAt := b.keysIn(stored)
-	var code, record []byte
 	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: stored, KeyValue: true, Ranges: []datafile.RowRange{{To: f.Rows}}, ReadAhead: 1 << 20}
 	err = o.data.Read(spec, func(rows datafile.Rows) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		keys := make([]arrow.Array, len(keyAt))
-		for i, at := range keyAt {
-			keys[i] = rows.Cols[at]
-		}
-		vec, err := b.keys.Encode(keys, rows.N)
-		if err != nil {
-			return err
-		}
-		cols := rawCols(x.layout, rows)
-		for i := range rows.N {
-			code = b.keys.AppendCode(code[:0], &vec, i)
-			record = x.layout.append(record[:0], cols, rows, i, code)
-			if err := w.add(record, code); err != nil {
-				return err
-			}
-		}
-		return d.room(w.size())
+		return w.add(rows)
 	})
 	if err != nil {
 		return errors.Join(err, w.abort())
 	}
-	if err := w.end(x.path, x.name); err != nil {
-		_ = w.abort() // the files may be closed, and have their other name
-		return err
-	}
-	return nil
+	return w.end(x)
 }
 
-// room deletes the files that were used least recently until so many bytes more are within the limit.
-func (d *localDir) room(size int64) error {
+// room deletes the files that were used least recently until those that are being made are within the limit, too.
+func (d *localDir) room() error {
+	size := d.pending.Load()
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return err
@@ -325,8 +338,11 @@ func (h *localHits) gather(b *Bucket, l *local, f *fileAt, x *localFile, q *aske
 			continue
 		}
 		r := readRecordHead(h.data[from:])
-		if r.ord >= f.Rows || len(h.data) > math.MaxInt32 {
-			return fmt.Errorf("%w: row %d of %d, %d bytes at once", errLocal, r.ord, f.Rows, len(h.data))
+		if r.ord >= f.Rows {
+			return fmt.Errorf("%w: row %d of %d", errLocal, r.ord, f.Rows)
+		}
+		if len(h.data) > x.most {
+			return errMuch
 		}
 		if dead != nil {
 			gone, err := dead.Has(r.ord)
@@ -344,7 +360,8 @@ func (h *localHits) gather(b *Bucket, l *local, f *fileAt, x *localFile, q *aske
 	return nil
 }
 
-// findLocal finds rows of keys in a local file; errors that match errLocal say that it cannot be used.
+// findLocal finds rows of keys in a local file; errors that match errLocal say that it cannot be used, errMuch that it is not
+// for this question.
 func (b *Bucket) findLocal(ctx context.Context, l *local, f *fileAt, x *localFile, q *asked, want []int32, read []int) (hits, error) {
 	dead, err := b.vector(ctx, f)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestLocalShared(t *testing.T) {
 	const buckets = 6
 	store, dir := storage.NewMem(), t.TempDir()
 	cache := NewCache(CacheConfig{Dir: dir, DirBytes: 1 << 30, MaxFiles: 2})
-	cache.local.pay = 0
+	cache.local.pay, cache.local.open = 0, 2
 	var all []*Bucket
 	var last *bucket
 	for n := range buckets {

@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// canMap: files are mapped here.
+const canMap = true
+
 // mapFile maps a file into memory for reading, nil if that does not work: then it is read by calls.
 func mapFile(f *os.File, size int64) []byte {
 	if size <= 0 || int64(int(size)) != size {

@@ -42,18 +42,20 @@ func (b *Bucket) probe(ctx context.Context, f *fileAt, q *asked, want []int32, r
 }
 
 func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (_ hits, err error) {
-	if c := b.t.Cache; c != nil {
-		x, err := c.local.of(b, f)
+	if c := b.t.Cache; c != nil && c.local.pays(f.DataFile, len(want)) {
+		x, err := c.local.of(b.t, f.name, f.DataFile)
 		if err != nil {
 			return hits{}, err
 		}
 		if x != nil {
 			if l := c.local.get(ctx, b, f, x, len(want)); l != nil {
 				h, err := b.findLocal(ctx, l, f, x, q, want, read)
-				if !errors.Is(err, errLocal) {
+				switch {
+				case errors.Is(err, errLocal):
+					x.drop(l)
+				case !errors.Is(err, errMuch):
 					return h, err
 				}
-				x.drop(l)
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
@@ -40,8 +41,10 @@ type pipeline struct {
 	store storage.Store // the table's folder
 	env   engine.Env
 	log   *slog.Logger
-	// compactor is that of the process; set before the pipeline runs.
+	// compactor and lookups (nil: none) are those of the process; set before the pipeline runs.
 	compactor *engine.Compactor
+	lookups   *reader.LookupCache
+	copyAll   bool
 	budget    *engine.Budget
 
 	mu        sync.Mutex // guards what follows
@@ -142,6 +145,7 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	}
 	tab, err := engine.Open(ctx, p.store, engine.Settings{
 		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor, Budget: p.budget,
+		Lookups: p.lookups, CopyAll: p.copyAll,
 		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
 		Events: engine.Events{
 			Compacted: func(c engine.CompactInfo) {

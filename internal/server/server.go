@@ -17,6 +17,7 @@ import (
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
 	"github.com/calve-io/calve/internal/config"
+	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -88,7 +89,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 // person the others go on; Run returns when none is left. Listening (with the address) is called when HTTP is ready.
 //
 // Without pipelines it serves the catalog until ctx ends.
-func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
+func (s *Server) Run(ctx context.Context, listening func(addr string)) (err error) {
 	stopHTTP, err := s.serveHTTP(listening)
 	if err != nil {
 		return err
@@ -97,11 +98,16 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) error {
 	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate),
 		SweepAfter: time.Duration(s.cfg.Compaction.SweepAfter)}, s.env)
 	defer compactor.Close()
+	var lookups *reader.LookupCache
+	if c := s.cfg.Lookups; c.Dir != "" {
+		lookups = reader.NewLookupCache(reader.LookupCacheConfig{Dir: c.Dir, DirBytes: int64(c.Size)})
+		defer func() { err = errors.Join(err, lookups.Close()) }()
+	}
 	errs := make([]error, len(s.pipelines))
 	var wg sync.WaitGroup
 	budget := engine.NewBudget(int64(s.cfg.Memory))
 	for i, p := range s.pipelines {
-		p.compactor, p.budget = compactor, budget
+		p.compactor, p.budget, p.lookups, p.copyAll = compactor, budget, lookups, s.cfg.Lookups.All
 		wg.Go(func() {
 			if err := p.run(ctx); err != nil {
 				errs[i] = fmt.Errorf("pipeline %s: %w", p.cfg.Name, err)
