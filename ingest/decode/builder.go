@@ -100,7 +100,7 @@ func (d *rowBuilder) null(c *column) {
 // complete ends the row d.at: metadata, missing columns, nulls, kind.
 func (d *rowBuilder) complete(r *Record, kind schema.RowKind) int {
 	if !d.keyed && kind != schema.Insert {
-		return d.fail(-1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
+		return d.refuse(BadOp, -1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
 	}
 	for _, i := range d.metas {
 		if d.setMeta(r, &d.cols[i]) < 0 {
@@ -151,9 +151,9 @@ func (d *rowBuilder) settleNulls(kind schema.RowKind) int {
 		}
 		switch {
 		case c.key:
-			return d.fail(-1, c, "key column is missing or null; the key is ("+d.keyNames()+")")
+			return d.refuse(NoKey, -1, c, "key column is missing or null; the key is ("+d.keyNames()+")")
 		case kind.IsAdd():
-			return d.fail(-1, c, "is missing or null, but the column is NOT NULL")
+			return d.refuse(IsNull, -1, c, "is missing or null, but the column is NOT NULL")
 		}
 		c.setZero(d.at)
 	}
@@ -200,9 +200,17 @@ func (d *rowBuilder) setMeta(r *Record, c *column) int {
 	return 0
 }
 
-// fail notes why the record is refused; it gives -1 as the position.
+// fail is refuse for a value that its column cannot hold or, without a column, for what is not a record of the format.
 func (d *rowBuilder) fail(at int, c *column, reason string) int {
-	d.bad = RowError{Offset: at, InKey: d.inKey, Reason: reason}
+	if c != nil {
+		return d.refuse(BadValue, at, c, reason)
+	}
+	return d.refuse(NotRecord, at, c, reason)
+}
+
+// refuse notes why the record is refused; it gives -1 as the position.
+func (d *rowBuilder) refuse(code Code, at int, c *column, reason string) int {
+	d.bad = RowError{Offset: at, InKey: d.inKey, Code: code, Reason: reason}
 	if c != nil {
 		d.bad.Column = c.name
 	}

@@ -101,7 +101,7 @@ func (d *jsonDecoder) debezium(r *Record) int {
 		return d.complete(r, schema.Delete)
 	}
 	if d.op.kind == schema.UpdateBefore {
-		return d.fail(-1, nil, "operation -U does not occur in envelopes")
+		return d.refuse(BadOp, -1, nil, "operation -U does not occur in envelopes")
 	}
 	if env.after.to == 0 {
 		return d.fail(-1, nil, "an insert or update without the row after it")
@@ -138,7 +138,7 @@ func (d *jsonDecoder) moved(r *Record) int {
 	for _, i := range d.keys {
 		c := &d.cols[i]
 		if c.seen != d.attempt || c.isNull(d.at) {
-			return d.fail(from-1, c, "is missing or null in before, so the row that the update replaces is not known")
+			return d.refuse(NoKey, from-1, c, "is missing or null in before, so the row that the update replaces is not known")
 		}
 		same = same && c.same(d.at, after)
 	}
@@ -158,10 +158,10 @@ func (d *jsonDecoder) tombstone(r *Record) int {
 		return 0
 	}
 	if !d.keyed {
-		return d.fail(-1, nil, "the value is null (a tombstone), but the table has no primary key")
+		return d.refuse(BadOp, -1, nil, "the value is null (a tombstone), but the table has no primary key")
 	}
 	if len(r.Key) == 0 {
-		return d.fail(-1, nil, "the value is null (a tombstone) and there is no key that says which row to delete")
+		return d.refuse(NoKey, -1, nil, "the value is null (a tombstone) and there is no key that says which row to delete")
 	}
 	d.inKey = true
 	if d.keyDocument(r.Key) < 0 {

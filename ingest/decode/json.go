@@ -100,7 +100,9 @@ func (d *jsonDecoder) makePlans() {
 }
 
 // fault is fail for a fault of the scanners.
-func (d *jsonDecoder) fault(code, at int, c *column) int { return d.fail(at, c, faultText[-code]) }
+func (d *jsonDecoder) fault(code, at int, c *column) int {
+	return d.refuse(Malformed, at, c, faultText[-code])
+}
 
 // Decode implements Decoder.
 func (d *jsonDecoder) Decode(r *Record) error {
@@ -127,9 +129,9 @@ func (d *jsonDecoder) record(r *Record) int {
 	case r.Value == nil:
 		return d.tombstone(r)
 	case len(r.Value)+r.Cut > d.cfg.MaxRecordBytes:
-		return d.fail(-1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
+		return d.refuse(TooLarge, -1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
 	case len(r.Value) == 0:
-		return d.fail(0, nil, "the value is empty")
+		return d.refuse(Malformed, 0, nil, "the value is empty")
 	case d.cfg.Format == Debezium:
 		return d.debezium(r)
 	}
@@ -161,7 +163,7 @@ func (d *jsonDecoder) document(b []byte, p *plan) int {
 // end checks that nothing but white space follows.
 func (d *jsonDecoder) end(b []byte, i int) int {
 	if i = space(b, i); i < len(b) {
-		return d.fail(i, nil, "malformed JSON: more text after the value: "+excerpt(b[i:]))
+		return d.refuse(Malformed, i, nil, "malformed JSON: more text after the value: "+excerpt(b[i:]))
 	}
 	return i
 }
@@ -271,13 +273,13 @@ func (d *jsonDecoder) special(b []byte, i int, m *member) int {
 // readOp reads the row kind.
 func (d *jsonDecoder) readOp(b []byte, i int) int {
 	if d.op.set {
-		return d.fail(i, nil, "the operation is given twice")
+		return d.refuse(BadOp, i, nil, "the operation is given twice")
 	}
 	if e := literal(b, i, "null"); e > 0 {
 		return e
 	}
 	if i >= len(b) || b[i] != '"' {
-		return d.fail(i, nil, "the operation is not a string")
+		return d.refuse(BadOp, i, nil, "the operation is not a string")
 	}
 	text, e := d.text(b, i, nil)
 	if e < 0 {
@@ -285,7 +287,7 @@ func (d *jsonDecoder) readOp(b []byte, i int) int {
 	}
 	kind, ok := parseKind(text)
 	if !ok {
-		return d.fail(i, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
+		return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
 	}
 	d.op = opState{kind, true}
 	return e

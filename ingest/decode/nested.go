@@ -118,7 +118,7 @@ func (d *jsonDecoder) inner(b []byte, i int, c *column, at int) int {
 // innerNull sets the row d.at of a column inside another to null.
 func (d *jsonDecoder) innerNull(c *column, i int) int {
 	if c.notNull {
-		return d.fail(i, c, "is missing or null, but it is NOT NULL")
+		return d.refuse(IsNull, i, c, "is missing or null, but it is NOT NULL")
 	}
 	c.setNull(d.at)
 	return i

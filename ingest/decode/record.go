@@ -44,7 +44,33 @@ type RowError struct {
 	Offset int    // byte offset in the record's value (or key) where it went wrong; -1: none
 	InKey  bool   // the offset is in the record's key
 	Column string // "" when no column is concerned
+	Code   Code
 	Reason string
+}
+
+// Code says in one word why a record was refused, for counting and for choosing what to decode again. The set is small
+// and its words stay.
+type Code string
+
+// The codes.
+const (
+	Malformed Code = "malformed" // the bytes are not of the form they should have: cut off, no JSON, no UTF-8, empty
+	TooLarge  Code = "too-large" // more bytes than the limit of a record
+	NotRecord Code = "record"    // well formed, but not what the format says a record is: no object, an incomplete event
+	BadOp     Code = "operation" // a row kind that is unknown, or that the table does not take
+	NoKey     Code = "key"       // a key column, or the key of a delete, is missing or null
+	IsNull    Code = "null"      // a NOT NULL column is missing or null
+	BadValue  Code = "value"     // a column cannot hold the value: another type, out of range, too long
+	BrokeRule Code = "rule"      // the table's merge engine cannot take the row
+)
+
+// CodeOf gives the code of an error that matches ErrRow.
+func CodeOf(err error) Code {
+	var row *RowError
+	if errors.As(err, &row) && row.Code != "" {
+		return row.Code
+	}
+	return NotRecord
 }
 
 // Error gives the reason with the column and the byte offset.

@@ -35,7 +35,7 @@ func (d *rowBuilder) obey(kind schema.RowKind) int {
 	if at := d.rules.kindCol; at >= 0 {
 		c := &d.cols[at]
 		if c.isNull(d.at) {
-			return d.fail(-1, c, "is null; it holds the kind of the row, +I, -U, +U or -D")
+			return d.refuse(BadOp, -1, c, "is null; it holds the kind of the row, +I, -U, +U or -D")
 		}
 		switch text := c.data[c.off[d.at]:c.off[d.at+1]]; string(text) {
 		case "+I":
@@ -47,12 +47,12 @@ func (d *rowBuilder) obey(kind schema.RowKind) int {
 		case "-D":
 			kind = schema.Delete
 		default:
-			return d.fail(-1, c, "is "+excerpt(text)+"; it holds the kind of the row, +I, -U, +U or -D")
+			return d.refuse(BadOp, -1, c, "is "+excerpt(text)+"; it holds the kind of the row, +I, -U, +U or -D")
 		}
 	}
 	for i := range d.rules.refuse[kind] {
 		if r := &d.rules.refuse[kind][i]; d.refuses(r) {
-			return d.fail(-1, nil, "the table cannot take the row, which is "+kind.String()+": "+r.Why)
+			return d.refuse(BrokeRule, -1, nil, "the table cannot take the row, which is "+kind.String()+": "+r.Why)
 		}
 	}
 	return 0
