@@ -23,6 +23,7 @@ type sizes struct {
 	runRows    int           // rows in each of the eight runs of a compaction
 	manyFiles  int           // files of the large table
 	planFiles  int           // files of the table that is planned
+	lookupRows int           // rows of the table in which keys are looked up
 	kafka      int           // records in the topic
 	tail       time.Duration // a sample of the tail's latency
 	commits    time.Duration // commit interval of that tail
@@ -32,11 +33,11 @@ type sizes struct {
 var (
 	whole = sizes{
 		count: 5, per: 500 * time.Millisecond, limitPer: 150 * time.Millisecond, codecRows: 500_000, runRows: 250_000,
-		manyFiles: 10_000, planFiles: 100_000, kafka: 1_000_000, tail: 6 * time.Second, commits: time.Second, busyPerSec: 100_000,
+		manyFiles: 10_000, planFiles: 100_000, lookupRows: 10_000_000, kafka: 1_000_000, tail: 6 * time.Second, commits: time.Second, busyPerSec: 100_000,
 	}
 	quick = sizes{
 		count: 1, per: 60 * time.Millisecond, limitPer: 30 * time.Millisecond, codecRows: 100_000, runRows: 50_000,
-		manyFiles: 1_000, planFiles: 5_000, kafka: 100_000, tail: 3 * time.Second, commits: time.Second, busyPerSec: 20_000,
+		manyFiles: 1_000, planFiles: 5_000, lookupRows: 200_000, kafka: 100_000, tail: 3 * time.Second, commits: time.Second, busyPerSec: 20_000,
 	}
 )
 
