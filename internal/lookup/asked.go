@@ -7,11 +7,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/schema"
 )
 
 // asked are the keys of a question. Most of the package knows a key by its number among the different ones, in ascending
 // order.
 type asked struct {
+	keys   []arrow.Array
 	vec    lsm.KeyVec
 	order  []int32 // of each different key: a place where it was asked for
 	unique []int32 // of each key that was asked for: its number
@@ -20,7 +22,7 @@ type asked struct {
 }
 
 func newAsked(k *lsm.Keys, keys []arrow.Array, n int) (*asked, error) {
-	q := &asked{unique: make([]int32, n)}
+	q := &asked{keys: keys, unique: make([]int32, n)}
 	var err error
 	if q.vec, err = k.Encode(keys, n); err != nil {
 		return nil, err
@@ -56,6 +58,9 @@ func (q *asked) code(k int32) []byte { return q.codes[q.off[k]:q.off[k+1]] }
 
 // compare orders key number k and row i of a batch.
 func (q *asked) compare(k int, o *lsm.KeyVec, i int) int { return q.vec.Compare(int(q.order[k]), o, i) }
+
+// cell is column c of key number k.
+func (q *asked) cell(k int32, c int) any { return schema.Cell(q.keys[c], int(q.order[k])) }
 
 // all are the numbers of all keys.
 func (q *asked) all() []int32 {

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
 )
 
 // CacheConfig bounds what a Cache holds.
@@ -79,6 +82,7 @@ type opened struct {
 	data  *datafile.File
 	close func() error
 	pages
+	filters []*Filter // of the key columns, nil for those without one; empty: there are none
 
 	cache *Cache // nil: it is closed when it is released
 	id    fileID
@@ -131,19 +135,27 @@ func (b *Bucket) open(ctx context.Context, f *fileAt) (*opened, error) {
 	return o, nil
 }
 
-func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) error {
+func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error) {
 	written := b.t.Schema
 	if f.SchemaID != written.ID {
-		var err error
 		if written, err = b.t.OpenSchema(ctx, f.SchemaID); err != nil {
 			return err
 		}
+	}
+	url := b.t.Store.URL(f.name)
+	if HasFileIndex(b.t.Schema, f.DataFile) {
+		var g errgroup.Group // one does not wait for the other
+		g.Go(func() (err error) { o.filters, err = b.filtersOf(ctx, f, written); return err })
+		defer func() {
+			if ferr := g.Wait(); ferr != nil && err == nil {
+				err = errors.Join(fmt.Errorf("file index of %s (option file-index.read.enabled = false does without): %w", url, ferr), o.close())
+			}
+		}()
 	}
 	file, err := b.t.Store.Open(ctx, f.name)
 	if err != nil {
 		return err
 	}
-	url := b.t.Store.URL(f.name)
 	corrupt := func(format string, args ...any) error {
 		return errors.Join(&manifest.CorruptError{Name: url, Reason: fmt.Sprintf(format, args...)}, file.Close())
 	}
@@ -161,6 +173,50 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) error {
 		return errors.Join(err, file.Close())
 	}
 	return nil
+}
+
+// keyFilter bounds a filter that is kept for lookups: it lives as long as the file is open.
+const keyFilter = 8 << 20
+
+// filtersOf reads the filters that the file's index has of the key columns.
+func (b *Bucket) filtersOf(ctx context.Context, f *fileAt, written *schema.Schema) ([]*Filter, error) {
+	x, err := OpenFileIndex(ctx, b.t.Store, f.name, f.DataFile, written)
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	some := false
+	var out []*Filter
+	for _, c := range b.t.Schema.KeyColumns() {
+		k, err := x.Filter(b.t.Schema.Fields[c], keyFilter)
+		if err != nil {
+			return nil, err
+		}
+		some = some || k != nil
+		out = append(out, k)
+	}
+	if !some {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// passing are those of some keys that the filters let pass.
+func (o *opened) passing(q *asked, want []int32) []int32 {
+	if len(o.filters) == 0 {
+		return want
+	}
+	out := make([]int32, 0, len(want))
+	for _, k := range want {
+		may := true
+		for c, f := range o.filters {
+			may = may && (f == nil || f.May(q.cell(k, c)))
+		}
+		if may {
+			out = append(out, k)
+		}
+	}
+	return out
 }
 
 // pagesOf reads the bounds of a file's pages. Rows are in order of keys, so what bounds a page bounds those on its one side.
@@ -232,6 +288,11 @@ func (c *Cache) grown(o *opened) error {
 		return nil
 	}
 	o.size = o.data.Memory() + int64(len(o.rows))*96
+	for _, f := range o.filters {
+		if f != nil {
+			o.size += f.bytes
+		}
+	}
 	c.bytes += o.size
 	var errs []error
 	for c.recent.Len() > 1 && (c.bytes > c.cfg.MaxBytes || c.recent.Len() > c.cfg.MaxFiles) {

@@ -5,8 +5,9 @@
 //	lookup.go   Table, Bucket, and what becomes of the rows of a key
 //	asked.go    the keys of a question, sorted
 //	probe.go    the rows that one data file has of them
-//	cache.go    open data files
-//	local.go    copies of data files on local disk, with a hash table; record.go  their rows; localdir.go  which there are
+//	cache.go    open data files; fileindex.go  their Bloom filters
+//	local.go    copies of data files on local disk, with a hash table; record.go  their rows; localdir.go  which there are;
+//	            copies.go  those that are made while data files are written
 package lookup
 
 import (

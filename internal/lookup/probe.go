@@ -68,6 +68,9 @@ func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, re
 			err = cerr
 		}
 	}()
+	if want = o.passing(q, want); len(want) == 0 {
+		return hits{}, nil
+	}
 	p := prober{b: b, q: q, o: o, want: want, keyCols: b.t.Schema.KeyColumns()}
 	if p.dead, err = b.vector(ctx, f); err != nil {
 		return hits{}, err
