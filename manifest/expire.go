@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,12 +34,13 @@ func RetentionOf(o schema.Options) Retention {
 
 // Expired says what an expiry did.
 type Expired struct {
-	Snapshots int   // snapshot files deleted
-	Earliest  int64 // the earliest snapshot now
-	DataFiles int   // data and changelog files, with their index files
-	Metadata  int   // manifests, lists, index files and statistics
-	Consumers int   // consumers dropped
-	Tags      int   // tags deleted
+	Snapshots  int   // snapshot files deleted
+	Earliest   int64 // the earliest snapshot now
+	DataFiles  int   // data and changelog files, with their index files
+	Metadata   int   // manifests, lists, index files and statistics
+	Changelogs int   // long-lived changelogs deleted
+	Consumers  int   // consumers dropped
+	Tags       int   // tags deleted
 }
 
 // deleters is how many files are deleted at the same time.
@@ -57,6 +57,9 @@ const deleters = 16
 // Snapshots go before their files, in ascending order, so that no reader sees a snapshot without its files. What is to be
 // deleted is written down before (expiryRecord); an expiry that was killed is ended by the next one.
 //
+// Where the table's options keep changelogs longer than snapshots, what expires leaves its changelog (longlived.go), and the
+// oldest of these are deleted as the options say. Consumers, reads and tags keep changelogs as they keep snapshots.
+//
 // As in Paimon (`TableCommitImpl.expire`), dead consumers are dropped first, and tags go last.
 func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
 	if err := acquire(ctx, t.expiry); err != nil {
@@ -68,8 +71,12 @@ func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	}
 	dropped, err := t.expireConsumers(ctx, keep.Consumers, now)
 	var done Expired
+	sweep := !t.swept
 	if err == nil {
 		done, err = t.expire(ctx, keep, now)
+	}
+	if err == nil {
+		err = t.expireChangelogs(ctx, keep.Limit, now, sweep, &done)
 	}
 	done.Consumers = dropped
 	if err != nil {
@@ -124,7 +131,12 @@ func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expi
 		return done, err
 	}
 	t.swept = false // until this one has come to its end
-	err = t.carryOut(ctx, x, end, &done, func() error {
+	err = t.carryOut(ctx, x, expiryRecord{End: end}, &done, func() error {
+		if x.longLived {
+			if err := t.leaveChangelogs(ctx, first, end); err != nil {
+				return err
+			}
+		}
 		for _, id := range gone {
 			if err := t.store.Delete(ctx, snapshotName(id)); err != nil {
 				return err
@@ -196,6 +208,9 @@ type expiry struct {
 	schema  *schema.Schema
 	options schema.Options
 
+	longLived  bool // changelogs outlive their snapshots
+	toldByData bool // and they are the data files that appends added
+
 	files map[string][]string // data file path → its files: itself and its index files
 	dirs  map[string]string   // partition and bucket → folder
 
@@ -213,17 +228,13 @@ func (t *Table) newExpiry(ctx context.Context) (*expiry, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name := range s.Options {
-		if strings.HasPrefix(name, "changelog.") && strings.Contains(name, "retained") {
-			return nil, fmt.Errorf("%w: option %s keeps changelogs beyond their snapshots; let Paimon expire this table", ErrUnsupported, name)
-		}
-	}
 	opt, err := s.ParseOptions()
 	if err != nil {
 		return nil, err
 	}
+	longLived := opt.ChangelogDecoupled()
 	return &expiry{
-		table: t, schema: s, options: opt, files: map[string][]string{}, dirs: map[string]string{},
+		table: t, schema: s, options: opt, longLived: longLived, toldByData: longLived && opt.ChangelogProducer == schema.ProducerNone, files: map[string][]string{}, dirs: map[string]string{},
 		manifests: map[string]struct{}{}, lists: map[string]struct{}{}, stays: map[string]struct{}{},
 		indexes: map[string]struct{}{}, listed: map[string]struct{}{},
 	}, nil
@@ -246,7 +257,7 @@ func (t *Table) planExpiry(ctx context.Context, gone []int64, end int64) (*expir
 	if err != nil {
 		return nil, err
 	}
-	if err := x.follow(delta); err != nil {
+	if err := x.follow(delta, x.tells); err != nil {
 		return nil, err
 	}
 	if err := x.staying(ctx, earliest, false); err != nil {
@@ -280,6 +291,15 @@ func (x *expiry) protect(ctx context.Context, end int64, but string) error {
 			return err
 		}
 	}
+	told, err := x.table.branchChangelogs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range told {
+		if err := x.needs(ctx, c); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -299,21 +319,7 @@ func (x *expiry) expiring(ctx context.Context, gone []int64) error {
 			if err != nil {
 				return err
 			}
-			x.note(x.lists, s)
-			if err := x.noteIndex(gctx, x.indexes, s); err != nil {
-				return err
-			}
-			base, err := ifThere(x.table.readList(gctx, s.BaseManifestList, s.BaseManifestListSize))
-			if err != nil {
-				return err
-			}
-			x.noteMetas(x.manifests, base)
-			if deltas[i], err = x.list(gctx, s, s.DeltaManifestList, s.DeltaManifestListSize); err != nil {
-				return err
-			}
-			if s.ChangelogManifestList != nil {
-				changes[i], err = x.list(gctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize)
-			}
+			deltas[i], changes[i], err = x.expiringOne(gctx, s)
 			return err
 		})
 	}
@@ -322,7 +328,7 @@ func (x *expiry) expiring(ctx context.Context, gone []int64) error {
 	}
 	for i := range gone {
 		if i > 0 { // what the earliest removed went when it became the earliest
-			if err := x.follow(deltas[i]); err != nil {
+			if err := x.follow(deltas[i], x.tells); err != nil {
 				return err
 			}
 		}
@@ -335,13 +341,44 @@ func (x *expiry) expiring(ctx context.Context, gone []int64) error {
 	return nil
 }
 
-// list reads the entries of one list of an expiring snapshot and notes its manifests.
-func (x *expiry) list(ctx context.Context, s *Snapshot, name string, size *int64) ([]Entry, error) {
+// expiringOne notes what an expiring snapshot names and its long-lived changelog, if it leaves one, does not need, and gives
+// its delta and, if it does not leave that, its changelog.
+func (x *expiry) expiringOne(ctx context.Context, s *Snapshot) (delta, changes []Entry, err error) {
+	gone := *s
+	if x.longLived {
+		gone.ChangelogManifestList = nil
+	}
+	if x.toldByData {
+		x.noteOthers(x.lists, s)
+	} else {
+		x.note(x.lists, &gone)
+		base, err := ifThere(x.table.readList(ctx, s.BaseManifestList, s.BaseManifestListSize))
+		if err != nil {
+			return nil, nil, err
+		}
+		x.noteMetas(x.manifests, base)
+	}
+	if err := x.noteIndex(ctx, x.indexes, s); err != nil {
+		return nil, nil, err
+	}
+	if delta, err = x.list(ctx, s, s.DeltaManifestList, s.DeltaManifestListSize, !x.toldByData); err != nil {
+		return nil, nil, err
+	}
+	if gone.ChangelogManifestList != nil {
+		changes, err = x.list(ctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize, true)
+	}
+	return delta, changes, err
+}
+
+// list reads the entries of one list of an expiring snapshot and maybe notes its manifests.
+func (x *expiry) list(ctx context.Context, s *Snapshot, name string, size *int64, note bool) ([]Entry, error) {
 	metas, err := ifThere(x.table.readList(ctx, name, size))
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %d: %w", s.ID, err)
 	}
-	x.noteMetas(x.manifests, metas)
+	if note {
+		x.noteMetas(x.manifests, metas)
+	}
 	var all []Entry
 	for i := range metas {
 		entries, _, err := x.table.readManifest(ctx, &metas[i])
@@ -366,6 +403,7 @@ func ifThere(metas []Meta, err error) ([]Meta, error) {
 
 // note remembers the metadata files that a snapshot names itself.
 func (x *expiry) note(set map[string]struct{}, s *Snapshot) {
+	x.noteOthers(set, s)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	set[manifestPath(s.BaseManifestList)] = struct{}{}
@@ -373,6 +411,12 @@ func (x *expiry) note(set map[string]struct{}, s *Snapshot) {
 	if s.ChangelogManifestList != nil {
 		set[manifestPath(*s.ChangelogManifestList)] = struct{}{}
 	}
+}
+
+// noteOthers remembers those that say nothing about data files.
+func (x *expiry) noteOthers(set map[string]struct{}, s *Snapshot) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if s.Statistics != nil {
 		set["statistics/"+*s.Statistics] = struct{}{}
 	}
@@ -432,10 +476,10 @@ func (x *expiry) noteMetas(set map[string]struct{}, metas []Meta) {
 }
 
 // follow takes the changes of one snapshot: what it removes is condemned, what it adds is not, in either order, because
-// a move to another level is a removal and an addition of one file.
-func (x *expiry) follow(delta []Entry) error {
+// a move to another level is a removal and an addition of one file. What leave says is not condemned.
+func (x *expiry) follow(delta []Entry, leave func(*Entry) bool) error {
 	for i := range delta {
-		if delta[i].Kind == Remove {
+		if delta[i].Kind == Remove && !leave(&delta[i]) {
 			if err := x.condemn(&delta[i]); err != nil {
 				return err
 			}
@@ -450,6 +494,13 @@ func (x *expiry) follow(delta []Entry) error {
 	}
 	return nil
 }
+
+// tells reports whether a data file stays for a while because it tells changes.
+func (x *expiry) tells(e *Entry) bool { return x.toldByData && appended(e) }
+
+// appended reports whether a data file may be one that an append wrote (`SnapshotDeletion.cleanUnusedDataFiles`): then it
+// tells changes.
+func appended(e *Entry) bool { return e.File.Source == nil || *e.File.Source == FromAppend }
 
 // condemn marks a data file for deletion. Files outside of the table's folder are not ours to delete.
 func (x *expiry) condemn(e *Entry) error {

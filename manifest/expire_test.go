@@ -218,25 +218,6 @@ func TestExpireRules(t *testing.T) {
 	}
 }
 
-func TestExpireRefusesDecoupledChangelogs(t *testing.T) {
-	store := storage.NewMem()
-	s := keyedSchema(t, nil)
-	s.Options["changelog.num-retained.max"] = "100"
-	data, err := s.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.PutIfAbsent(context.Background(), "schema/schema-0", data); err != nil {
-		t.Fatal(err)
-	}
-	tab := Open(store, testEnv(1))
-	commit(t, tab, Commit{Identifier: 1})
-	commit(t, tab, Commit{Identifier: 2})
-	if _, err := tab.Expire(context.Background(), Retention{Min: 1}, farFuture); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "changelog.num-retained.max") {
-		t.Fatal(err)
-	}
-}
-
 // TestExpireFails: whatever call of an expiry fails, the snapshots that stay are whole, and the next expiry ends what
 // the failed one began.
 func TestExpireFails(t *testing.T) {
@@ -332,8 +313,8 @@ func TestCrash(t *testing.T) {
 			}
 		}
 		after := Open(clone, testEnv(sd))
-		latest, err := after.latest(ctx)
-		if err != nil {
+		latest, err := after.LatestListed(ctx) // as whoever begins to write: the hint may be as old as the cut made it
+		if err != nil && !errors.Is(err, ErrNoSnapshot) {
 			t.Fatal(err)
 		}
 		last := int64(0)

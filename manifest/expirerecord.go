@@ -23,7 +23,8 @@ const (
 
 // expiryRecord is what an expiry is about to delete.
 type expiryRecord struct {
-	End  int64      `json:"end"`      // snapshots below it go
+	End  int64      `json:"end"`      // snapshots, or long-lived changelogs, below it go
+	Told bool       `json:"told"`     // they are long-lived changelogs
 	Data [][]string `json:"data"`     // data files, each with its index files behind it
 	Meta []string   `json:"metadata"` // manifests, lists, index files and statistics
 }
@@ -78,8 +79,8 @@ func (t *Table) wantedSince(ctx context.Context, end int64, tags map[string]*Sna
 }
 
 // carryOut writes down what is to be deleted, has unname delete what names it, and then deletes it.
-func (t *Table) carryOut(ctx context.Context, x *expiry, end int64, done *Expired, unname func() error) error {
-	rec := expiryRecord{End: end, Data: [][]string{}, Meta: x.metadata()}
+func (t *Table) carryOut(ctx context.Context, x *expiry, rec expiryRecord, done *Expired, unname func() error) error {
+	rec.Data, rec.Meta = [][]string{}, x.metadata()
 	for _, names := range x.files {
 		rec.Data = append(rec.Data, names)
 	}
@@ -169,6 +170,11 @@ func (t *Table) finishExpiry(ctx context.Context, name string, done *Expired) er
 			err = x.staying(ctx, s, true)
 		}
 		if err != nil && (id >= rec.End || !errors.Is(err, storage.ErrNotFound)) {
+			return err
+		}
+	}
+	if rec.Told {
+		if err := x.needLongLived(ctx, rec.End); err != nil {
 			return err
 		}
 	}

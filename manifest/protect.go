@@ -61,6 +61,34 @@ func (t *Table) foreignSnapshot(ctx context.Context, name string) (*Snapshot, er
 	return decodeSnapshot(t.store.URL(name), data)
 }
 
+// branchChangelogs gives the long-lived changelogs of all branches.
+func (t *Table) branchChangelogs(ctx context.Context) ([]*Snapshot, error) {
+	var all []*Snapshot
+	for branch, err := range t.store.List(ctx, "branch") {
+		if err != nil {
+			return nil, fmt.Errorf("list branches: %w", err)
+		}
+		if !branch.Dir {
+			continue
+		}
+		ids, err := t.longLivedIDs(ctx, branch.Name+"/"+changelogDir)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			s, err := t.foreignSnapshot(ctx, branch.Name+"/"+changelogName(id))
+			if errors.Is(err, storage.ErrNotFound) {
+				continue // expired since the listing
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
 // branchSnapshots gives the snapshots and tags of all branches. Their data files and manifests lie in the folders of
 // the main branch.
 func (t *Table) branchSnapshots(ctx context.Context) ([]*Snapshot, error) {

@@ -289,7 +289,7 @@ func (t *Table) dropTagged(ctx context.Context, name string, s *Snapshot) (Expir
 	}
 	x.noteMetas(x.manifests, metas)
 	if s.ChangelogManifestList != nil { // the expiry of its snapshot has left it the changelog, too
-		changes, err := x.list(ctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize)
+		changes, err := x.list(ctx, s, *s.ChangelogManifestList, s.ChangelogManifestListSize, true)
 		if err != nil {
 			return Expired{}, err
 		}
@@ -305,6 +305,9 @@ func (t *Table) dropTagged(ctx context.Context, name string, s *Snapshot) (Expir
 	if err := x.protect(ctx, earliest.ID, name); err != nil {
 		return Expired{}, err
 	}
+	if err := x.protectTold(ctx, s, earliest); err != nil {
+		return Expired{}, err
+	}
 	done := Expired{Earliest: earliest.ID}
-	return done, t.carryOut(ctx, x, earliest.ID, &done, drop)
+	return done, t.carryOut(ctx, x, expiryRecord{End: earliest.ID}, &done, drop)
 }

@@ -60,23 +60,29 @@ func (t *Table) firstWhere(ctx context.Context, holds func(*Snapshot) bool) (fou
 	if first, err = t.Earliest(ctx); err != nil {
 		return nil, nil, nil, err
 	}
+	found, last, err = t.firstFrom(ctx, first, t.Snapshot, holds)
+	return found, first, last, err
+}
+
+// firstFrom is firstWhere from a snapshot on, by a way to read them.
+func (t *Table) firstFrom(ctx context.Context, first *Snapshot, read func(context.Context, int64) (*Snapshot, error), holds func(*Snapshot) bool) (found, last *Snapshot, err error) {
 	if last, err = t.Latest(ctx); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	lo, hi := first.ID, last.ID+1 // the answer is in [lo, hi]; hi: none
 	for lo < hi {
 		mid := lo + (hi-lo)/2
-		s, err := t.Snapshot(ctx, mid)
+		s, err := read(ctx, mid)
 		switch {
 		case errors.Is(err, ErrSnapshotExpired): // since we looked
 			lo = mid + 1
 		case err != nil:
-			return nil, nil, nil, err
+			return nil, nil, err
 		case holds(s):
 			found, hi = s, mid
 		default:
 			lo = mid + 1
 		}
 	}
-	return found, first, last, nil
+	return found, last, nil
 }

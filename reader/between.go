@@ -85,7 +85,7 @@ func (r *Reader) changes(ctx context.Context, b Between, yield func(Changes, err
 	if err != nil {
 		return err
 	}
-	sp, err := r.resolve(ctx, b)
+	sp, err := r.resolve(ctx, v, b)
 	if err != nil || sp.end == nil || sp.startID == sp.end.ID {
 		return err
 	}
@@ -114,14 +114,15 @@ func (v *view) mode(m BetweenMode, tags bool) BetweenMode {
 
 // told gives the changes that the snapshots tell themselves (`IncrementalDeltaStartingScanner`).
 func (r *Reader) told(ctx context.Context, t teller, sp span, mode BetweenMode) error {
-	first, err := r.meta.Earliest(ctx)
+	first, err := r.meta.EarliestTold(ctx)
 	if err != nil {
 		return err
 	}
 	if sp.startID < first.ID-1 {
-		return fmt.Errorf("%w: changes after snapshot %d: they are gone, the earliest snapshot of %s is %d", ErrQuery, sp.startID, r.store.URL(""), first.ID)
+		return fmt.Errorf("%w: changes after snapshot %d: they are gone, the earliest ones of %s that are left are those of snapshot %d", ErrQuery, sp.startID, r.store.URL(""), first.ID)
 	}
-	for s, err := range r.meta.EachSnapshot(ctx, sp.startID+1, sp.end.ID) {
+	for id := sp.startID + 1; id <= sp.end.ID; id++ {
+		s, err := r.meta.Told(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -144,10 +145,11 @@ func (r *Reader) told(ctx context.Context, t teller, sp span, mode BetweenMode) 
 	return nil
 }
 
-// resolve finds the two ends.
-func (r *Reader) resolve(ctx context.Context, b Between) (span, error) {
+// resolve finds the two ends. A diff compares snapshots; of changes that are told, long-lived changelogs will do.
+func (r *Reader) resolve(ctx context.Context, v *view, b Between) (span, error) {
+	told := v.mode(b.Mode, false) != Diff
 	if b.Times {
-		return r.resolveTimes(ctx, b)
+		return r.resolveTimes(ctx, b, told)
 	}
 	startTag, err := r.maybeTag(ctx, b.Start)
 	if err != nil {
@@ -167,7 +169,13 @@ func (r *Reader) resolve(ctx context.Context, b Between) (span, error) {
 		return span{}, r.neither(ctx, b)
 	}
 	sp := span{startID: start}
-	if sp.end, err = r.numbered(ctx, end); err != nil {
+	if told {
+		sp.end, err = r.meta.Told(ctx, end)
+	}
+	if !told || err != nil {
+		sp.end, err = r.numbered(ctx, end)
+	}
+	if err != nil {
 		return span{}, err
 	}
 	return sp, sp.check(b)
@@ -206,7 +214,7 @@ func (r *Reader) neither(ctx context.Context, b Between) error {
 }
 
 // resolveTimes finds the snapshots of two times (`betweenTimestamps`): what was made after the first, up to the second.
-func (r *Reader) resolveTimes(ctx context.Context, b Between) (span, error) {
+func (r *Reader) resolveTimes(ctx context.Context, b Between, told bool) (span, error) {
 	from, err := ParseTime(b.Start)
 	if err != nil {
 		return span{}, err
@@ -218,16 +226,20 @@ func (r *Reader) resolveTimes(ctx context.Context, b Between) (span, error) {
 	if to.Before(from) {
 		return span{}, fmt.Errorf("%w: %s is after %s", ErrQuery, b.Start, b.End)
 	}
-	end, err := r.meta.SnapshotAt(ctx, to)
+	at, earliest := r.meta.SnapshotAt, r.meta.Earliest
+	if told {
+		at, earliest = r.meta.ToldUpTo, r.meta.EarliestTold
+	}
+	end, err := at(ctx, to)
 	if errors.Is(err, manifest.ErrNoSnapshot) || errors.Is(err, manifest.ErrNotThatOld) {
 		return span{}, nil // nothing had been made by then
 	}
 	if err != nil {
 		return span{}, err
 	}
-	start, err := r.meta.SnapshotAt(ctx, from)
+	start, err := at(ctx, from)
 	if errors.Is(err, manifest.ErrNotThatOld) {
-		first, err := r.meta.Earliest(ctx)
+		first, err := earliest(ctx)
 		if err != nil {
 			return span{}, err
 		}

@@ -17,7 +17,7 @@ type GapError struct {
 	Table    string    // its location
 	From, To int64     // the snapshots whose changes are gone
 	Since    time.Time // the snapshot before them was made then; zero: not known
-	Until    time.Time // the first one after them was made then; zero: there is none
+	Until    time.Time // the first one after them, or the earliest that is left, was made then; zero: there is none
 	Earliest int64     // the earliest snapshot that is left; 0: none
 	Latest   int64     // the newest one; 0: none
 }
@@ -64,8 +64,9 @@ func ParseOnGap(s string) (OnGap, error) {
 	return Fail, fmt.Errorf("%w: on gap %q: use fail or rescan", ErrQuery, s)
 }
 
-// gap describes what is missing from a snapshot on; since is when the one before it was made, if that is known.
-func (r *Reader) gap(ctx context.Context, from int64, since time.Time) (*GapError, error) {
+// gap describes what is missing from a snapshot on; since is when the one before it was made, if that is known. told: the
+// changes of long-lived changelogs will do.
+func (r *Reader) gap(ctx context.Context, from int64, since time.Time, told bool) (*GapError, error) {
 	g := &GapError{Table: r.store.URL(""), From: from, To: from, Since: since}
 	first, err := r.meta.Earliest(ctx)
 	if errors.Is(err, manifest.ErrNoSnapshot) {
@@ -78,13 +79,19 @@ func (r *Reader) gap(ctx context.Context, from int64, since time.Time) (*GapErro
 	if err != nil {
 		return nil, err
 	}
-	g.To, g.Earliest, g.Latest, g.Until = max(from, first.ID-1), first.ID, last.ID, time.UnixMilli(first.TimeMillis)
+	g.Earliest, g.Latest = first.ID, last.ID
+	if told {
+		if first, err = r.meta.EarliestTold(ctx); err != nil {
+			return nil, err
+		}
+	}
+	g.To, g.Until = max(from, first.ID-1), time.UnixMilli(first.TimeMillis)
 	return g, nil
 }
 
 // gapOr turns an error of reading a snapshot into a *GapError if the snapshot has expired, by itself or while its files
-// were read. Paimon deletes files before their snapshot, so for a while that is not to be seen.
-func (r *Reader) gapOr(ctx context.Context, id int64, since time.Time, err error) error {
+// were read. Paimon deletes files before their snapshot, so for a while that is not to be seen. told: see gap.
+func (r *Reader) gapOr(ctx context.Context, id int64, since time.Time, told bool, err error) error {
 	if !errors.Is(err, manifest.ErrSnapshotExpired) {
 		if !errors.Is(err, storage.ErrNotFound) {
 			return err
@@ -105,7 +112,7 @@ func (r *Reader) gapOr(ctx context.Context, id int64, since time.Time, err error
 			return err
 		}
 	}
-	g, gerr := r.gap(ctx, id, since)
+	g, gerr := r.gap(ctx, id, since, told)
 	if gerr != nil {
 		return errors.Join(err, gerr)
 	}

@@ -31,13 +31,16 @@ type table struct {
 	model  map[string]string // of keyed tables: p/id → name
 }
 
-func newTable(t *testing.T, keyed bool) *table {
+func newTable(t *testing.T, keyed bool, options ...string) *table {
 	t.Helper()
 	cols, err := schema.ParseColumns("p STRING NOT NULL, id BIGINT NOT NULL, name STRING")
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec := schema.Spec{Columns: cols, Options: map[string]string{"file.compression": "none"}}
+	for i := 0; i < len(options); i += 2 {
+		spec.Options[options[i]] = options[i+1]
+	}
 	if keyed {
 		spec.PrimaryKeys, spec.PartitionKeys = []string{"p", "id"}, []string{"p"}
 	}

@@ -141,7 +141,7 @@ func (r *Reader) Lease(ctx context.Context, snapshot int64) (release func(contex
 	release = func(ctx context.Context) error { return l.close(ctx, true) }
 	// An expiry that had looked before may have taken it.
 	if _, err := r.meta.Snapshot(ctx, snapshot); err != nil {
-		return nil, errors.Join(r.gapOr(ctx, snapshot, time.Time{}, err), release(ctx))
+		return nil, errors.Join(r.gapOr(ctx, snapshot, time.Time{}, false, err), release(ctx))
 	}
 	return release, nil
 }

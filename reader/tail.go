@@ -149,6 +149,8 @@ type tail struct {
 	awaited bool
 	until   Until // where Latest has become a snapshot
 
+	logged bool // the last one was a long-lived changelog
+
 	failed     error     // what went wrong while rows were told
 	skip, told int64     // rows of the present snapshot: those not to be told again, those read
 	last       time.Time // when the last snapshot that was dealt with was made
@@ -224,7 +226,7 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 		}
 		s, err := meta.Snapshot(ctx, from.At.Snapshot)
 		if err != nil {
-			return origin{}, t.r.gapOr(ctx, from.At.Snapshot, time.Time{}, err)
+			return origin{}, t.gapOr(ctx, from.At.Snapshot, err)
 		}
 		return origin{next: s.ID + 1, state: s}, nil
 	case FromTag:
@@ -234,7 +236,11 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 		}
 		return origin{next: tag.Snapshot.ID + 1, state: tag.Snapshot}, nil
 	case FromTime:
-		s, err := meta.SnapshotSince(ctx, from.Time)
+		since := meta.ToldSince
+		if t.l.images != nil {
+			since = meta.SnapshotSince
+		}
+		s, err := since(ctx, from.Time)
 		if err == nil && s != nil {
 			return t.since(ctx, s)
 		}
@@ -244,6 +250,11 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 		from.Mode = Latest // nothing as young yet: what comes next will be
 	case Earliest:
 		s, err := meta.Earliest(ctx)
+		if err == nil && s.ID > 1 && t.l.images == nil {
+			if _, lerr := meta.LongLived(ctx, 1); !errors.Is(lerr, storage.ErrNotFound) {
+				return origin{next: 1}, lerr
+			}
+		}
 		if errors.Is(err, manifest.ErrNoSnapshot) || err == nil && s.ID == 1 {
 			return origin{next: 1}, nil
 		}
@@ -273,8 +284,8 @@ func (t *tail) since(ctx context.Context, first *manifest.Snapshot) (origin, err
 	if first.ID == 1 {
 		return o, nil
 	}
-	if _, err := t.r.meta.Snapshot(ctx, first.ID-1); errors.Is(err, manifest.ErrSnapshotExpired) {
-		return o, t.r.gapOr(ctx, first.ID-1, time.Time{}, err)
+	if _, err := t.read(ctx, first.ID-1); errors.Is(err, manifest.ErrSnapshotExpired) {
+		return o, t.gapOr(ctx, first.ID-1, err)
 	} else if err != nil {
 		return o, err
 	}
@@ -330,9 +341,35 @@ func (t *tail) begin(ctx context.Context, o origin) (err error) {
 		}()
 	}
 	if err := t.state(ctx, o.state); err != nil {
-		return t.r.gapOr(ctx, o.state.ID, t.last, err)
+		return t.gapOr(ctx, o.state.ID, err)
 	}
 	return nil
+}
+
+// read reads what tells the changes of a snapshot. Rows before changes are in the snapshot before, so that they cannot be
+// computed of a long-lived changelog.
+func (t *tail) read(ctx context.Context, id int64) (*manifest.Snapshot, error) {
+	if t.l.images != nil {
+		return t.r.meta.Snapshot(ctx, id)
+	}
+	if t.logged { // so may be the next
+		if c, err := t.r.meta.LongLived(ctx, id); !errors.Is(err, storage.ErrNotFound) {
+			return c, err
+		}
+		t.logged = false
+	}
+	s, err := t.r.meta.Snapshot(ctx, id)
+	if errors.Is(err, manifest.ErrSnapshotExpired) {
+		if s, err = t.r.meta.Told(ctx, id); err == nil {
+			t.logged = true
+		}
+	}
+	return s, err
+}
+
+// gapOr turns the error of reading a snapshot into a *GapError if its changes are gone.
+func (t *tail) gapOr(ctx context.Context, id int64, err error) error {
+	return t.r.gapOr(ctx, id, t.last, t.l.images == nil, err)
 }
 
 // from tells everything from an origin on.
@@ -363,7 +400,7 @@ func (t *tail) from(ctx context.Context, o origin) error {
 			return err
 		}
 		if err != nil {
-			return t.r.gapOr(ctx, next, t.last, err)
+			return t.gapOr(ctx, next, err)
 		}
 		t.last, t.awaited = time.UnixMilli(snap.TimeMillis), true
 		t.lease.moved(next + 1)
@@ -380,7 +417,7 @@ const (
 // next reads a snapshot, waiting for it with Follow. A look costs one request.
 func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 	meta := t.r.meta
-	s, err := meta.Snapshot(ctx, id)
+	s, err := t.read(ctx, id)
 	wake, poll := t.spec.Wake, cmp.Or(max(0, t.spec.Poll), 200*time.Millisecond)
 	since, beat := t.r.env.Now(), time.Time{}
 	for looks := 1; ; looks++ {
@@ -424,7 +461,7 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		// While the snapshot before it is there, it has not come and gone.
 		if _, berr := meta.Look(ctx, id-1); berr != nil {
 			t.awaited = false // or the table was rolled back
-			s, err = meta.Snapshot(ctx, id)
+			s, err = t.read(ctx, id)
 		}
 	}
 }

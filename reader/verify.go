@@ -85,6 +85,9 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 		if hashes, err = r.keyHashes(ctx, v, snap, rep); err != nil {
 			return nil, err
 		}
+		if err := r.verifyChangelogs(ctx, v, rep); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.verifyFiles(ctx, v, entries, spec.Data, hashes, rep); err != nil {
 		return nil, err

@@ -1,9 +1,11 @@
 package schema
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Values of the option changelog-producer (`CoreOptions.ChangelogProducer`).
@@ -42,6 +44,18 @@ type ChangelogOptions struct {
 	// LookupInterval commits (lookup-compact.max-interval, at least the compaction trigger and by default twice that).
 	LookupGentle   bool
 	LookupInterval int
+
+	// Changelogs are kept like snapshots: at least NumRetainedMin (changelog.num-retained.min) of the newest, at most
+	// NumRetainedMax (changelog.num-retained.max), and those younger than TimeRetained (changelog.time-retained). Where an
+	// option is not set it is that of snapshots.
+	NumRetainedMin, NumRetainedMax int
+	TimeRetained                   time.Duration
+}
+
+// ChangelogDecoupled reports whether changelogs may outlive their snapshots (`CoreOptions.changelogLifecycleDecoupled`).
+func (o *Options) ChangelogDecoupled() bool {
+	c := &o.Changelog
+	return c.NumRetainedMax > o.SnapshotNumRetainedMax || c.NumRetainedMin > o.SnapshotNumRetainedMin || c.TimeRetained > o.SnapshotTimeRetained
 }
 
 // TellsBefore reports whether the table's changelog has the row before each update and delete.
@@ -69,6 +83,12 @@ func (p *optionParser) changelog(s *Schema, o *Options) {
 	}
 	c.LookupInterval = p.int("lookup-compact.max-interval", addSafely(o.CompactionTrigger, o.CompactionTrigger), math.MinInt32, math.MaxInt32)
 	c.LookupInterval = max(c.LookupInterval, o.CompactionTrigger)
+	c.NumRetainedMin = p.int("changelog.num-retained.min", o.SnapshotNumRetainedMin, 1, math.MaxInt32)
+	c.NumRetainedMax = p.int("changelog.num-retained.max", o.SnapshotNumRetainedMax, 1, math.MaxInt32)
+	c.TimeRetained = p.duration("changelog.time-retained", o.SnapshotTimeRetained)
+	if c.NumRetainedMax < c.NumRetainedMin {
+		p.fail("changelog.num-retained.max", fmt.Sprintf("is less than changelog.num-retained.min (%d)", c.NumRetainedMin))
+	}
 }
 
 // ChangelogStats gives the statistics mode of a table column in a changelog file of the given level.

@@ -108,9 +108,7 @@ var optionGroups = []optionGroup{
 		"variant.shredding.maxInferBufferRow"),
 
 	// What must happen beside a commit.
-	refusesWriting("changelog.num-retained.min", nil, "calve does not keep changelogs longer than snapshots"),
-	refusesWriting("changelog.num-retained.max", nil, "calve does not keep changelogs longer than snapshots"),
-	refusesWriting("changelog.time-retained", nil, "calve does not keep changelogs longer than snapshots"),
+	honours("", "changelog.num-retained.min", "changelog.num-retained.max", "changelog.time-retained"),
 	refusesWriting("metadata.iceberg.storage", []string{"disabled"}, "calve's own export would meet Paimon's in the folder metadata/"),
 	refusesWriting("metastore.partitioned-table", isFalse, "calve does not register partitions in a metastore"),
 	refusesWriting("metastore.tag-to-partition", nil, "calve does not register tags in a metastore"),

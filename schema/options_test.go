@@ -73,7 +73,7 @@ func TestDefaults(t *testing.T) {
 		DefaultPartitionName: "__DEFAULT_PARTITION__", StatsMode: "truncate(16)", StatsDense: true, ManifestTargetSize: 8 << 20,
 		ManifestMergeMinCount: 30, ManifestFullCompactionSize: 16 << 20, SnapshotNumRetainedMin: 10,
 		SnapshotNumRetainedMax: math.MaxInt32, SnapshotTimeRetained: time.Hour, SnapshotExpireLimit: 50,
-		Changelog: ChangelogOptions{Prefix: "changelog-", LookupInterval: 10},
+		Changelog: ChangelogOptions{Prefix: "changelog-", LookupInterval: 10, NumRetainedMin: 10, NumRetainedMax: math.MaxInt32, TimeRetained: time.Hour},
 	}
 	s := &Schema{Version: 3, Fields: []Field{{Name: "a", Type: Type{Root: Int}}}, PrimaryKeys: []string{"a"}}
 	if got, err := s.ParseOptions(); err != nil || !reflect.DeepEqual(got, want) {
@@ -115,6 +115,32 @@ func TestParseOptions(t *testing.T) {
 	}{{"a.b", 0, StatsNone}, {"c", 3, StatsFull}, {"d", 0, StatsCounts}, {"d", 1, "truncate(16)"}} {
 		if got := o.Stats(c.column, c.level); got != c.want {
 			t.Errorf("column %s, level %d: %s, want %s", c.column, c.level, got, c.want)
+		}
+	}
+}
+
+// TestChangelogRetention: changelogs outlive snapshots where one of their options is larger, as `CoreOptions` has it.
+func TestChangelogRetention(t *testing.T) {
+	for _, c := range []struct {
+		options map[string]string
+		apart   bool
+		fails   bool
+	}{
+		{map[string]string{}, false, false},
+		{map[string]string{"changelog.time-retained": "1 h"}, false, false},
+		{map[string]string{"changelog.time-retained": "2 h"}, true, false},
+		{map[string]string{"snapshot.time-retained": "10 min"}, false, false},
+		{map[string]string{"changelog.num-retained.min": "11"}, true, false},
+		{map[string]string{"changelog.num-retained.max": "20"}, false, false},
+		{map[string]string{"snapshot.num-retained.max": "15", "changelog.num-retained.max": "20"}, true, false},
+		{map[string]string{"snapshot.num-retained.max": "15"}, false, false},
+		{map[string]string{"changelog.num-retained.min": "0"}, false, true},
+		{map[string]string{"changelog.num-retained.min": "20", "changelog.num-retained.max": "15"}, false, true},
+	} {
+		s := &Schema{Version: 3, Options: c.options}
+		o, err := s.ParseOptions()
+		if (err != nil) != c.fails || err == nil && o.ChangelogDecoupled() != c.apart {
+			t.Errorf("%v: apart %v, %v", c.options, o.ChangelogDecoupled(), err)
 		}
 	}
 }
