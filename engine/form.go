@@ -87,6 +87,17 @@ func (t *Table) LookForSchema(ctx context.Context) (*schema.Schema, error) {
 	return t.NewSchema(), nil
 }
 
+// Alter changes the schema of the table (manifest.Table.AlterSchema) and gives the one that has all the changes. The
+// handle goes on with its schema until Follow is called.
+func (t *Table) Alter(ctx context.Context, changes []schema.Change) (*schema.Schema, error) {
+	s, _, err := t.meta.AlterSchema(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	t.sawSchema(s)
+	return s, nil
+}
+
 // sawSchema keeps the newest schema seen.
 func (t *Table) sawSchema(s *schema.Schema) {
 	for {

@@ -204,3 +204,7 @@ func (l *list) all() (out []string) {
 	}
 	return out
 }
+
+func (f *fakeTable) Alter(context.Context, []schema.Change) (*schema.Schema, error) {
+	return nil, errors.New("the fake table has one schema")
+}

@@ -20,15 +20,18 @@ import (
 type follower struct {
 	table  Table
 	env    Env
+	events Events
 	decode decode.Config
-	gap    time.Duration // a source that was idle for longer looks for a newer schema
-	news   atomic.Pointer[schema.Schema]
+	// patience is how long a failing storage is asked to change a schema before the pipeline begins anew.
+	patience time.Duration
+	gap      time.Duration // a source that was idle for longer looks for a newer schema
+	news     atomic.Pointer[schema.Schema]
 
 	since time.Time // the source has read records since; owned by the source's goroutine
 }
 
-func newFollower(table Table, cfg decode.Config, env Env, limits Limits) *follower {
-	return &follower{table: table, env: env, decode: cfg, gap: limits.withDefaults().CommitInterval, since: env.Now()}
+func newFollower(table Table, cfg decode.Config, env Env, events Events, limits Limits) *follower {
+	return &follower{table: table, env: env, events: events, decode: cfg, patience: time.Minute, gap: limits.withDefaults().CommitInterval, since: env.Now()}
 }
 
 // committed is called by the committer after a commit.
@@ -84,12 +87,14 @@ func (f *follower) next(now *schema.Schema) (*schema.Schema, decode.Decoder, err
 // between the arrival of records and their decoding.
 func (b *batcher) follow(ctx context.Context, lag int64, advance func() func()) error {
 	b.follower.arrived(ctx)
+	return b.goOn(ctx, func() bool { return b.empty() || b.emit(ctx, true, lag, advance) })
+}
+
+// goOn goes on with a newer schema, if there is news of one; emit hands over what is decoded, and is false if ctx ended.
+func (b *batcher) goOn(ctx context.Context, emit func() bool) error {
 	s, dec, err := b.follower.next(b.schema)
-	if err != nil || s == nil {
+	if err != nil || s == nil || !emit() {
 		return err
-	}
-	if !b.empty() && !b.emit(ctx, true, lag, advance) {
-		return nil // ctx has ended
 	}
 	select {
 	case b.out <- unit{follow: s}:

@@ -165,7 +165,8 @@ func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Ta
 	if events.Started != nil && !again {
 		events.Started(pos.offsets())
 	}
-	follow := newFollower(table, cfg.Decode, env, cfg.Limits)
+	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
+	follow.patience = cfg.Patience
 	src, err := newKafkaSource(c, opts, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, pos)
 	if err != nil {
 		return err

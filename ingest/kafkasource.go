@@ -28,12 +28,15 @@ type kafkaSource struct {
 
 	ends map[int32]int64 // end of each partition's log, as the last fetch told
 
-	headers []decode.Header // of the record being decoded
+	// The record being decoded: its partition as fetched, its offset and headers.
+	fetched *kgo.FetchPartition
+	offset  int64
+	headers []decode.Header
 
 	known map[int32]bool // partitions being read: owned by the watcher
 }
 
-// mark is how far a partition has moved.
+// mark is how far a partition has moved: the next offset, and the leader epoch of the record before it (-1: not known).
 type mark struct {
 	next  int64
 	epoch int32
@@ -76,7 +79,7 @@ const pollRecords = 16384
 
 // run is the source's goroutine.
 func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
-	s.batch.out = out
+	s.batch.out, s.batch.place = out, s
 	ctx, fail := context.WithCancelCause(parent)
 	var watcher sync.WaitGroup
 	defer watcher.Wait()
@@ -170,11 +173,15 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		}
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
-			s.batch.add(&decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+			s.fetched, s.offset = p, r.Offset
+			err := s.batch.add(ctx, &decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)})
+			if err != nil {
+				return stopped(ctx, err)
+			}
 		}
 		if i == last || s.batch.full() {
-			s.note(p, r)
+			s.note(p, mark{r.Offset + 1, r.LeaderEpoch})
 		}
 		if s.batch.full() { // a poll may hold more than a batch
 			s.batch.emit(ctx, true, s.lag(), s.advance)
@@ -193,10 +200,16 @@ func (s *kafkaSource) headersOf(r *kgo.Record) []decode.Header {
 	return s.headers
 }
 
-// note moves a partition behind a record.
-func (s *kafkaSource) note(p *kgo.FetchPartition, r *kgo.Record) {
-	s.read.next[p.Partition] = r.Offset + 1
-	s.moved[p.Partition] = mark{r.Offset + 1, r.LeaderEpoch}
+// emitBefore implements place.
+func (s *kafkaSource) emitBefore(ctx context.Context) bool {
+	s.note(s.fetched, mark{s.offset, -1})
+	return s.batch.emit(ctx, true, s.lag(), s.advance)
+}
+
+// note moves a partition.
+func (s *kafkaSource) note(p *kgo.FetchPartition, to mark) {
+	s.read.next[p.Partition] = to.next
+	s.moved[p.Partition] = to
 	s.ends[p.Partition] = p.HighWatermark
 }
 

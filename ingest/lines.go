@@ -49,7 +49,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 		cfg.Decode.MaxRecordBytes = decode.DefaultRecordBytes
 	}
 	in := &lineInput{name: cfg.Name, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
-	if _, err := newLinePass(cfg, table, env, in); err != nil { // before anything is read
+	if _, err := newLinePass(cfg, table, env, events, in); err != nil { // before anything is read
 		return LinesResult{}, err
 	}
 	if cfg.Resume {
@@ -68,7 +68,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 		if !in.kept.rewindable() {
 			return fmt.Errorf("the table's columns changed while a line too long to be kept was written: what follows line %d of %s was not written; give the rest again", in.committed.lines, cfg.Name)
 		}
-		s, err := newLinePass(cfg, table, env, in)
+		s, err := newLinePass(cfg, table, env, events, in)
 		if err != nil {
 			return err
 		}
@@ -120,6 +120,7 @@ type lineSource struct {
 	maxLine int
 
 	read  linePosition // decoded: owned by the source's goroutine
+	last  linePosition // before the line being decoded
 	done  linePosition // written: owned by the committer's goroutine
 	asked int64        // bytes up to which a commit was asked for
 
@@ -130,7 +131,7 @@ type lineSource struct {
 }
 
 // newLinePass makes a source that decodes by the schema that the table has now.
-func newLinePass(cfg LinesConfig, table Table, env Env, in *lineInput) (*lineSource, error) {
+func newLinePass(cfg LinesConfig, table Table, env Env, events Events, in *lineInput) (*lineSource, error) {
 	cfg.Decode.Schema = table.Schema()
 	dec, err := decode.New(cfg.Decode)
 	if err != nil {
@@ -138,7 +139,7 @@ func newLinePass(cfg LinesConfig, table Table, env Env, in *lineInput) (*lineSou
 	}
 	pos := in.committed
 	return &lineSource{lineInput: in, maxLine: cfg.Decode.MaxRecordBytes, read: pos, done: pos, asked: pos.bytes, sum: pos.sum,
-		batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, cfg.Limits)}}, nil
+		batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, events, cfg.Limits)}}, nil
 }
 
 // resumeFrom skips what the last snapshot holds.
@@ -205,9 +206,11 @@ func readChunks(ctx context.Context, r io.Reader, out chan<- chunk, free <-chan 
 
 // run is the source's goroutine. It begins with what was read before and not committed.
 func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
-	s.batch.out = out
+	s.batch.out, s.batch.place = out, s
 	for _, piece := range s.kept.pieces() {
-		s.split(ctx, piece)
+		if err := s.split(ctx, piece); err != nil {
+			return stopped(ctx, err)
+		}
 	}
 	s.handOver(ctx, s.ended == nil && len(s.chunks) == 0)
 	for s.ended == nil {
@@ -224,7 +227,9 @@ func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 		if c.err != nil {
 			s.ended = &c
 		}
-		s.split(ctx, c.data)
+		if err := s.split(ctx, c.data); err != nil {
+			return stopped(ctx, err)
+		}
 		s.handOver(ctx, c.err == nil && len(s.chunks) == 0)
 		select {
 		case s.free <- c.data[:cap(c.data)]:
@@ -232,7 +237,9 @@ func (s *lineSource) run(ctx context.Context, out chan<- unit) error {
 		}
 	}
 	if s.ended.err == io.EOF && s.length > 0 {
-		s.line(ctx, nil)
+		if err := s.line(ctx, nil); err != nil {
+			return stopped(ctx, err)
+		}
 	}
 	if !s.batch.empty() {
 		s.batch.emit(ctx, true, -1, s.advance)
@@ -255,7 +262,7 @@ func (s *lineSource) handOver(ctx context.Context, idle bool) {
 }
 
 // split decodes the lines that end in data and keeps what follows the last.
-func (s *lineSource) split(ctx context.Context, data []byte) {
+func (s *lineSource) split(ctx context.Context, data []byte) error {
 	for len(data) > 0 {
 		n := bytes.IndexByte(data, '\n')
 		piece := data[:n+1]
@@ -266,7 +273,9 @@ func (s *lineSource) split(ctx context.Context, data []byte) {
 		s.sum = crc32.Update(s.sum, castagnoli, piece)
 		s.length += int64(len(piece))
 		if n >= 0 {
-			s.line(ctx, piece)
+			if err := s.line(ctx, piece); err != nil {
+				return err
+			}
 			continue
 		}
 		// One byte more than allowed is kept, so that the decoder sees that it is too long.
@@ -274,10 +283,11 @@ func (s *lineSource) split(ctx context.Context, data []byte) {
 		s.partial = append(s.partial, piece[:keep]...)
 		s.cut += len(piece) - keep
 	}
+	return nil
 }
 
 // line decodes the line that ends with rest.
-func (s *lineSource) line(ctx context.Context, rest []byte) {
+func (s *lineSource) line(ctx context.Context, rest []byte) error {
 	rest = bytes.TrimRight(rest, "\r\n")
 	value := rest
 	if len(s.partial) > 0 {
@@ -285,11 +295,14 @@ func (s *lineSource) line(ctx context.Context, rest []byte) {
 		value = append(s.partial, rest[:keep]...)
 		s.cut += len(rest) - keep
 	}
+	s.last = s.read
 	s.read.lines++
 	s.read.bytes += s.length
 	s.read.sum = s.sum
 	if value = bytes.TrimSpace(value); len(value) > 0 {
-		s.batch.add(&decode.Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut})
+		if err := s.batch.add(ctx, &decode.Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut}); err != nil {
+			return err
+		}
 	}
 	s.partial, s.cut, s.length = s.partial[:0], 0, 0
 	if cap(s.partial) > chunkBytes {
@@ -298,6 +311,15 @@ func (s *lineSource) line(ctx context.Context, rest []byte) {
 	if s.batch.full() {
 		s.batch.emit(ctx, true, -1, s.advance)
 	}
+	return nil
+}
+
+// emitBefore implements place.
+func (s *lineSource) emitBefore(ctx context.Context) bool {
+	now := s.read
+	s.read = s.last
+	defer func() { s.read = now }()
+	return s.batch.emit(ctx, true, -1, s.advance)
 }
 
 // advance gives the function that moves the committed position to where reading is now.

@@ -29,6 +29,9 @@ type Table interface {
 	// the storage. Follow goes on with it: later batches have its columns.
 	NewSchema() *schema.Schema
 	LookForSchema(ctx context.Context) (*schema.Schema, error)
+	// Alter changes the table's schema and gives the one that has all the changes; what is so already is left alone. The
+	// handle goes on with the old one until Follow. An error that matches schema.ErrAlter says that the table cannot have them.
+	Alter(ctx context.Context, changes []schema.Change) (*schema.Schema, error)
 	Follow(ctx context.Context, s *schema.Schema) error
 }
 
@@ -70,6 +73,8 @@ type Events struct {
 	Committed func(Committed)
 	// Followed: the table has a newer schema, and what is read from now on is decoded by it.
 	Followed func(s *schema.Schema)
+	// Evolved: a record asked for changes of the table's schema, and they were made.
+	Evolved func(changes []schema.Change, s *schema.Schema)
 	// Reread: records were decoded by an older schema than the table has; they are given up, and read and decoded again.
 	Reread func(s *schema.Schema, records int64)
 	// Rejected: a record goes to the dead letters.
@@ -273,7 +278,7 @@ func (c *committer) commit(ctx context.Context) error {
 
 // publish commits, or gives outdated if what was taken has to be decoded again.
 func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
-	commit, again := c.table.Commit, c.rewindable == nil || c.rewindable()
+	commit, again := c.table.Commit, !c.follower.adds() && (c.rewindable == nil || c.rewindable())
 	if again {
 		commit = c.table.CommitCurrent
 		if c.tally.Rejected > 0 { // what was refused by an older schema may fit the newest
@@ -380,6 +385,7 @@ type batcher struct {
 	dec      decode.Decoder
 	schema   *schema.Schema // the decoder's
 	follower *follower
+	place    place
 	out      chan<- unit
 	rejects  []Letter
 	kept     int // bytes of the rejects
@@ -387,16 +393,29 @@ type batcher struct {
 	tally    Committed
 }
 
+// place is where a source is in its stream.
+type place interface {
+	// emitBefore emits what was decoded before the record that is being decoded, with the position before it, and waits
+	// for the committer. It reports whether that was done before ctx ended.
+	emitBefore(ctx context.Context) bool
+}
+
 // maxKept bounds the memory of rejected records that wait for the committer.
 const maxKept = 8 << 20
 
-// add decodes one record, or keeps it with the reason for the dead letters.
-func (b *batcher) add(r *decode.Record) {
-	b.tally.Records++
-	b.tally.Bytes += int64(len(r.Key) + len(r.Value))
+// add decodes one record, or keeps it with the reason for the dead letters. A record that needs another schema is decoded
+// when the table has it; the error is that of the change.
+func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 	before := b.dec.Rows()
 	err := b.dec.Decode(r)
+	if need, ok := err.(*decode.NeedSchema); ok { // it is never wrapped
+		if before, err = b.evolve(ctx, r, need); err != nil && !errors.Is(err, decode.ErrRow) {
+			return err
+		}
+	}
 	rows := int64(b.dec.Rows() - before)
+	b.tally.Records++
+	b.tally.Bytes += int64(len(r.Key) + len(r.Value))
 	b.tally.Rows += rows
 	switch {
 	case err != nil:
@@ -407,6 +426,7 @@ func (b *batcher) add(r *decode.Record) {
 	case rows == 0:
 		b.tally.Tombstones++
 	}
+	return nil
 }
 
 // full reports whether the unit should be emitted even if that means to wait.

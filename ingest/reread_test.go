@@ -81,14 +81,16 @@ func (f *fakeSource) run(table Table, events Events) error {
 		if err != nil {
 			return err
 		}
-		follow := newFollower(table, cfg, testEnv(), Limits{CommitInterval: time.Hour})
+		follow := newFollower(table, cfg, testEnv(), events, Limits{CommitInterval: time.Hour})
 		b := batcher{dec: dec, schema: cfg.Schema, follower: follow}
 		read, done := f.committed, f.committed
 		return pump(context.Background(), func(ctx context.Context, out chan<- unit) error {
 			b.out = out
 			for ; read < len(f.records); read++ {
 				f.before(read)
-				b.add(&decode.Record{Topic: "fake", Offset: int64(read), Value: []byte(f.records[read])})
+				if err := b.add(ctx, &decode.Record{Topic: "fake", Offset: int64(read), Value: []byte(f.records[read])}); err != nil {
+					return err
+				}
 				at := read + 1
 				b.emit(ctx, true, 0, func() func() { return func() { done = at } })
 			}
@@ -352,7 +354,7 @@ func TestFollowedBeforeCommit(t *testing.T) {
 		table := openTable(t, mem, "followed")
 		c := &committer{table: table, dead: &list{}, env: testEnv(), limits: Limits{}.withDefaults(),
 			progress: func() Progress { return Progress{Properties: map[string]string{"calve.test": "1"}} }}
-		c.follower = newFollower(table, decode.Config{Schema: table.Schema()}, testEnv(), c.limits)
+		c.follower = newFollower(table, decode.Config{Schema: table.Schema()}, testEnv(), Events{}, c.limits)
 		u := unit{advance: func() {}, tally: Committed{Records: 1}}
 		if reject {
 			u.rejects, u.tally.Rejected = []Letter{{Topic: "t", Reason: "no w"}}, 1

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) putCmd() *cobra.Command {
-	var file, op, format, job string
+	var file, op, format, job, evolution string
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "put TABLE",
@@ -57,7 +57,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			p := newProgress(a.err, !a.json)
 			res, err := ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{
 				Name: name, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
-				Decode: decode.Config{Format: decode.Format(format), OpField: op},
+				Decode: decode.Config{Format: decode.Format(format), OpField: op, Evolution: decode.Evolution(evolution)},
 			}, tab, ingest.NewDeadLetters(st, ingest.DeadLetterSettings{}, env), env, ingest.Events{
 				Committed: func(c ingest.Committed) { p.add(c.Rows, "rows written") },
 				Rejected: func(l ingest.Letter) {
@@ -83,6 +83,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 	f := c.Flags()
 	f.StringVar(&file, "file", "-", "file to read; - is standard input")
 	f.StringVar(&format, "format", "json", "json or debezium-json")
+	f.StringVar(&evolution, "evolution", string(decode.Freeze), "what rows may do to the table's schema: freeze, dead-letter, add-only or evolve (calve config schema explains them)")
 	f.StringVar(&op, "op", "", `field with the row kind; "-" for none (default "op", unless it is a column)`)
 	f.StringVar(&job, "job", "", "name of the job, to write every line exactly once over several tries")
 	f.DurationVar(&interval, "commit-interval", time.Second, "time between two snapshots")

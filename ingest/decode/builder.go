@@ -34,8 +34,9 @@ type rowBuilder struct {
 	nulls   int    // NOT NULL columns that are null in this row
 	touched bool   // a null bit was cleared in this row
 
-	bad   RowError
-	inKey bool
+	bad    RowError
+	inKey  bool
+	wishes []wish // changes of the schema that the record needs
 }
 
 // newRowBuilder makes the columns of a table.
@@ -46,6 +47,7 @@ func newRowBuilder(cfg Config) (rowBuilder, error) {
 		if err != nil {
 			return d, err
 		}
+		c.setPath([]string{f.Name})
 		c.key = slices.Contains(cfg.Schema.PrimaryKeys, f.Name)
 		d.cols = append(d.cols, c)
 	}

@@ -40,6 +40,7 @@ type column struct {
 	name    string
 	typ     schema.Type
 	shape   shape
+	path    []string // of the table's schema
 	notNull bool
 	key     bool // part of the primary key
 	meta    metaField

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calve-io/calve/schema"
 )
@@ -9,7 +10,7 @@ import (
 // Decoder turns records into rows of one table, gathered in a batch. It is not safe for concurrent use.
 type Decoder interface {
 	// Decode appends the rows of a record: usually one, none for a tombstone that says nothing new, two for an update that
-	// moves a row to another key. An error matches ErrRow, and nothing of the record is in the batch then.
+	// moves a row to another key. An error matches ErrRow or is a *NeedSchema, and nothing of the record is in the batch then.
 	Decode(r *Record) error
 	// Rows is the number of rows gathered.
 	Rows() int
@@ -44,6 +45,8 @@ type Config struct {
 	// EpochUnit is the unit of timestamps given as numbers; EpochUnits sets it for single columns. Default: see EpochUnit.
 	EpochUnit  EpochUnit
 	EpochUnits map[string]EpochUnit
+	// Evolution says what records may do to the table's schema. Default Freeze.
+	Evolution Evolution
 	// MaxRecordBytes bounds the size of a record's value; larger ones are refused. Default 16 MiB.
 	MaxRecordBytes int
 	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.
@@ -71,7 +74,8 @@ const DefaultRecordBytes = 16 << 20
 //   - A row that the table's merge engine cannot take (schema.Refusals) refuses its record, as does a text that is no row
 //     kind in the column of the table option "rowkind.field".
 //   - Anything out of range, of another type, or malformed, a field that occurs twice, and invalid UTF-8 anywhere refuse
-//     the record. Fields that are no columns are checked to be JSON and ignored. Names are case-sensitive.
+//     the record. Fields that are no columns are checked to be JSON and ignored, unless Evolution says otherwise. Names are
+//     case-sensitive.
 func New(cfg Config) (Decoder, error) {
 	if cfg.Schema == nil {
 		return nil, fmt.Errorf("decoder: no schema")
@@ -81,6 +85,12 @@ func New(cfg Config) (Decoder, error) {
 	}
 	if cfg.Format != JSON && cfg.Format != Debezium {
 		return nil, fmt.Errorf("decoder: format %q is unknown; use %q or %q", cfg.Format, JSON, Debezium)
+	}
+	if cfg.Evolution == "" {
+		cfg.Evolution = Freeze
+	}
+	if !slices.Contains(Evolutions, cfg.Evolution) {
+		return nil, fmt.Errorf("decoder: evolution %q is unknown; use one of %q", cfg.Evolution, Evolutions)
 	}
 	for _, d := range []struct {
 		v   *int

@@ -35,6 +35,7 @@ const (
 	memberAfter
 	memberPayload
 	memberKeyText
+	memberField // of a row
 )
 
 // member is a name that may occur in an object, with the name that followed it last time: JSON of one source keeps its
@@ -42,8 +43,9 @@ const (
 type member struct {
 	raw  string  // as it stands in compact JSON: "name":
 	col  *column // nil: what says what it is
-	what int     // one of the members above
-	key  int     // memberKeyText: which of the key columns
+	name string
+	what int // one of the members above
+	key  int // memberKeyText: which of the key columns
 	next *member
 }
 
@@ -67,7 +69,7 @@ func newPlan() plan {
 const unmatched = "\x00"
 
 func (p *plan) add(name string, col *column, what int) *member {
-	m := &member{raw: `"` + name + `":`, col: col, what: what}
+	m := &member{raw: `"` + name + `":`, name: name, col: col, what: what}
 	if e, escaped, _ := skipString([]byte(name+`"`), 0); e != len(name)+1 || escaped {
 		m.raw = unmatched // such a name never stands in JSON as it is
 	}
@@ -82,6 +84,9 @@ func (d *jsonDecoder) makePlans() {
 		if d.cols[i].meta == metaNone {
 			d.row.add(d.cols[i].name, &d.cols[i], memberUnknown)
 		}
+	}
+	if d.cfg.Evolution != Freeze {
+		d.row.unknown.what = memberField
 	}
 	if d.cfg.Format == Debezium {
 		for n, i := range d.keys {
@@ -109,11 +114,15 @@ func (d *jsonDecoder) Decode(r *Record) error {
 	d.reserve()
 	d.at = d.rows
 	d.begin()
-	d.op, d.inKey = opState{}, false
-	if d.record(r) < 0 {
+	d.op, d.inKey, d.wishes = opState{}, false, d.wishes[:0]
+	failed := d.record(r) < 0
+	if failed || len(d.wishes) > 0 {
 		for d.at = d.rows; d.at < d.rows+2; d.at++ {
 			d.touched = true
 			d.begin()
+		}
+		if !failed {
+			return d.need()
 		}
 		err := d.bad
 		return &err
@@ -240,7 +249,9 @@ func (d *jsonDecoder) name(b []byte, i int, p *plan) (int, *member) {
 		m = &p.unknown
 		if cost := len(name) + 128; !escaped && p.learned+cost <= maxLearned {
 			p.learned += cost
-			m = p.add(string(name), nil, memberUnknown)
+			m = p.add(string(name), nil, p.unknown.what)
+		} else if m.what == memberField {
+			m.name = string(name)
 		}
 	}
 	if e, at = colon(b, e); e < 0 {
@@ -266,6 +277,9 @@ func (d *jsonDecoder) special(b []byte, i int, m *member) int {
 	e, at := skipValue(b, i, &d.nest)
 	if e < 0 {
 		return d.fault(e, at, nil)
+	}
+	if m.what == memberField && !d.inKey && d.addField(nil, d.cfg.Schema.Fields, m.name, b[i:e], i) < 0 {
+		return -1
 	}
 	return e
 }

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -46,6 +47,26 @@ func (c *column) nest() error {
 		c.kids = append(c.kids, k)
 	}
 	return nil
+}
+
+// setPath tells the column, and those inside, where they stand in the schema.
+func (c *column) setPath(path []string) {
+	c.path = path
+	steps := []string{"element"}
+	switch c.typ.Root {
+	case schema.Row:
+		steps = nil
+		for _, f := range c.typ.Fields {
+			steps = append(steps, f.Name)
+		}
+	case schema.Map:
+		steps = []string{"key", "value"}
+	case schema.Multiset:
+		steps = []string{"element", "count"}
+	}
+	for i := range c.kids {
+		c.kids[i].setPath(append(slices.Clone(path), steps[i]))
+	}
 }
 
 // kidType is the Arrow type of what is inside.
@@ -143,9 +164,16 @@ func (d *jsonDecoder) valueRow(b []byte, i int, c *column) int {
 		}
 		k, known := c.members[string(name)]
 		if !known {
+			unknown := ""
+			if d.cfg.Evolution != Freeze {
+				unknown = string(name)
+			}
 			var at int
 			if i, at = skipValue(b, e, &d.nest); i < 0 {
 				return d.fault(i, at, c)
+			}
+			if unknown != "" && !d.inKey && d.addField(c.path, c.typ.Fields, unknown, b[e:i], e) < 0 {
+				return -1
 			}
 		} else {
 			kid := &c.kids[k]

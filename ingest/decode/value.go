@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // value reads a JSON value into a column; b[i] is its first byte.
@@ -81,7 +83,7 @@ func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
 // putText stores text after checking its length.
 func (d *rowBuilder) putText(s []byte, at, end int, c *column) int {
 	if c.limit > 0 && len(s) > c.limit {
-		if n := utf8.RuneCount(s); n > c.limit {
+		if n := utf8.RuneCount(s); n > c.limit && !d.widen(c, textType) {
 			return d.fail(at, c, "has "+strconv.Itoa(n)+" characters, more than "+c.typ.String()+" holds")
 		}
 	}
@@ -115,7 +117,7 @@ func (d *jsonDecoder) valueBytes(b []byte, i int, c *column) int {
 	if err != nil {
 		return d.fail(i, c, "is not base64 (standard alphabet, padded): "+excerpt(s))
 	}
-	if c.limit > 0 && n > c.limit {
+	if c.limit > 0 && n > c.limit && !d.widen(c, bytesType) {
 		return d.fail(i, c, "has "+strconv.Itoa(n)+" bytes, more than "+c.typ.String()+" holds")
 	}
 	c.data = c.data[:from+n]
@@ -217,13 +219,13 @@ func (d *rowBuilder) putNumber(num number, text []byte, at int, c *column) int {
 		c.f64[d.at] = f
 	case shapeFloat32:
 		f, err := strconv.ParseFloat(string(text), 32)
-		if err != nil {
+		if err != nil && !d.widen(c, schema.Type{Root: schema.Double}) {
 			return d.tooLarge(text, at, c)
 		}
 		c.f32[d.at] = float32(f)
 	case shapeDecimal:
 		v, reason := scanDecimal(num, text, c.typ.Precision, c.typ.Scale)
-		if reason != "" {
+		if reason != "" && !d.widenDecimal(c, num, text) {
 			return d.fail(at, c, excerpt(text)+" "+reason)
 		}
 		c.dec[d.at] = v
@@ -252,13 +254,13 @@ func (d *rowBuilder) putInteger(num number, text []byte, at int, c *column) int 
 		c.i64[d.at] = v
 	case shapeInt32:
 		c.i32[d.at] = int32(v)
-		ok = v == int64(int32(v))
+		ok = v == int64(int32(v)) || d.widen(c, longType)
 	case shapeInt16:
 		c.i16[d.at] = int16(v)
-		ok = v == int64(int16(v))
+		ok = v == int64(int16(v)) || d.widen(c, longType)
 	case shapeInt8:
 		c.i8[d.at] = int8(v)
-		ok = v == int64(int8(v))
+		ok = v == int64(int8(v)) || d.widen(c, longType)
 	case shapeDate:
 		c.i32[d.at] = int32(v)
 		ok = v >= minDay && v <= maxDay

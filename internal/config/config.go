@@ -95,8 +95,9 @@ type SASL struct {
 
 // Format says how values are decoded.
 type Format struct {
-	Type string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes." enum:"json,debezium-json" default:"json"`
-	Op   string `yaml:"op" doc:"With json: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes." enum:"json,debezium-json" default:"json"`
+	Op        string `yaml:"op" doc:"With json: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+	Evolution string `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
 }
 
 // Create describes a new table.

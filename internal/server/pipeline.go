@@ -263,7 +263,8 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, TLS: secure, SASL: sasl,
-		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields},
+		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields,
+			Evolution: decode.Evolution(p.cfg.Format.Evolution)},
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},
 	}, tab, ingest.NewDeadLetters(p.store, ingest.DeadLetterSettings{}, env), env, ingest.Events{
 		Started: func(pos map[int32]int64) {
@@ -276,6 +277,9 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		Committed: p.committed,
 		Followed: func(s *schema.Schema) {
 			p.log.Info("the table has a new schema", "schema", s.ID)
+		},
+		Evolved: func(changes []schema.Change, s *schema.Schema) {
+			p.log.Info("a record changed the table's schema", "changes", fmt.Sprint(changes), "schema", s.ID)
 		},
 		Reread: func(s *schema.Schema, n int64) {
 			p.log.Info("records that came before the new schema was noticed are read again", "schema", s.ID, "records", n)
