@@ -163,7 +163,7 @@ func (f *feed) read(ctx context.Context, table *engine.Table, store storage.Stor
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done, rejected := int64(0), int64(0)
-	err := ingest.RunKafka(ctx, ingest.KafkaConfig{Brokers: f.brokers, Topic: topic}, table,
+	err := ingest.RunKafka(ctx, ingest.KafkaConfig{HubConfig: ingest.HubConfig{Brokers: f.brokers}, Topic: topic}, table,
 		ingest.NewDeadLetters(store, ingest.DeadLetterSettings{}, lab.Env()), lab.Env(), ingest.Events{
 			Committed: func(c ingest.Committed) {
 				rejected += c.Rejected

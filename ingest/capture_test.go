@@ -153,7 +153,7 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 		at = done
 	}
 	env, limits := testEnv(), Limits{}.withDefaults()
-	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, limits)}
+	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits)}
 	c := &committer{table: table, follower: b.follower, dead: dead, env: env, limits: limits,
 		progress: func() Progress {
 			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: strconv.Itoa(done)}}
@@ -165,7 +165,9 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 			if left == 0 {
 				left = 1 + r.IntN(most)
 			}
-			b.add(records[at].record())
+			if err := b.add(ctx, records[at].record()); err != nil {
+				return err
+			}
 			if left--; left == 0 || b.full() {
 				left = 0
 				to := at + 1

@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // cluster asks the brokers about the topic and holds it against the position.
 type cluster struct {
 	cfg    KafkaConfig
-	admin  *kadm.Client
+	hub    *Hub
 	env    Env
 	events Events
 }
@@ -36,27 +39,69 @@ func topicID(id [16]byte) string {
 
 // describe asks for the topic's identity.
 func (c *cluster) describe(ctx context.Context) (identity, error) {
-	m, err := c.admin.Metadata(ctx, c.cfg.Topic)
+	a, err := c.hub.metadata(ctx, []string{c.cfg.Topic})
+	return identify(a, err, c.cfg.Topic, c.hub.cfg.Brokers)
+}
+
+// answer is what brokers tell of topics.
+type answer struct {
+	cluster string
+	topics  map[string]*kmsg.MetadataResponseTopic
+}
+
+// metadata asks the brokers for topics; nil: all. The answer is theirs of this moment: the client would give one that it
+// has kept for seconds, which may be of a topic that was deleted since.
+func (h *Hub) metadata(ctx context.Context, topics []string) (answer, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	for i := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topics[i]
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, h.admin)
 	if err != nil {
-		hint := ""
-		if errors.Is(err, io.EOF) {
-			hint = " (the broker closed the connection: wrong SASL credentials, or TLS on one side only?)"
+		return answer{}, err
+	}
+	a := answer{topics: make(map[string]*kmsg.MetadataResponseTopic, len(resp.Topics))}
+	if resp.ClusterID != nil {
+		a.cluster = *resp.ClusterID
+	}
+	for i := range resp.Topics {
+		if t := &resp.Topics[i]; t.Topic != nil {
+			a.topics[*t.Topic] = t
 		}
-		return identity{}, fmt.Errorf("metadata of topic %q from %v: %w%s", c.cfg.Topic, c.cfg.Brokers, err, hint)
 	}
-	t, ok := m.Topics[c.cfg.Topic]
-	if !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
-		return identity{}, fmt.Errorf("%w: %q on %v", ErrNoTopic, c.cfg.Topic, c.cfg.Brokers)
+	return a, nil
+}
+
+// identify finds a topic in what brokers answered.
+func identify(a answer, err error, topic string, brokers []string) (identity, error) {
+	if err != nil {
+		return identity{}, fmt.Errorf("metadata of topic %q from %v: %w%s", topic, brokers, err, hint(err))
 	}
-	if t.Err != nil {
-		return identity{}, fmt.Errorf("metadata of topic %q: %w", c.cfg.Topic, t.Err)
+	t := a.topics[topic]
+	if t == nil {
+		return identity{}, fmt.Errorf("%w: %q on %v", ErrNoTopic, topic, brokers)
 	}
-	id := identity{cluster: m.Cluster, topicID: topicID(t.ID)}
-	for p := range t.Partitions {
-		id.partitions = append(id.partitions, p)
+	if err := kerr.ErrorForCode(t.ErrorCode); errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return identity{}, fmt.Errorf("%w: %q on %v", ErrNoTopic, topic, brokers)
+	} else if err != nil {
+		return identity{}, fmt.Errorf("metadata of topic %q: %w", topic, err)
+	}
+	id := identity{cluster: a.cluster, topicID: topicID(t.TopicID)}
+	for _, p := range t.Partitions {
+		id.partitions = append(id.partitions, p.Partition)
 	}
 	slices.Sort(id.partitions)
 	return id, nil
+}
+
+// hint says what may be behind a connection that was closed.
+func hint(err error) string {
+	if errors.Is(err, io.EOF) {
+		return " (the broker closed the connection: wrong SASL credentials, or TLS on one side only?)"
+	}
+	return ""
 }
 
 // verify asks whether the topic is still the one of the position.
@@ -77,7 +122,7 @@ func (c *cluster) same(id identity, p *position) error {
 		return fmt.Errorf("%w: it was topic %q, now %q is configured; %s", ErrSourceChanged, p.topic, c.cfg.Topic, advice)
 	case differ(id.cluster, p.cluster):
 		return fmt.Errorf("%w: topic %q was read from cluster %s, the brokers %v belong to cluster %s; check the address; if the cluster was rebuilt, %s",
-			ErrSourceChanged, p.topic, p.cluster, c.cfg.Brokers, id.cluster, advice)
+			ErrSourceChanged, p.topic, p.cluster, c.hub.cfg.Brokers, id.cluster, advice)
 	case differ(id.topicID, p.topicID):
 		return fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again; %s",
 			ErrSourceChanged, p.topic, p.topicID, id.topicID, advice)
@@ -93,6 +138,41 @@ func (c *cluster) begin(ctx context.Context, stored position, found bool) (pos p
 		return err
 	})
 	return pos, err
+}
+
+// explain adds to ErrSourceChanged which offsets were read, and which the topic of today has.
+func (c *cluster) explain(ctx context.Context, err error, was *position) error {
+	if was.topic != c.cfg.Topic || ctx.Err() != nil {
+		return err
+	}
+	var now string
+	if id, derr := c.describe(ctx); derr == nil {
+		if logs, lerr := c.logs(ctx, id.partitions, nil); lerr == nil {
+			now = "; now it has " + ranges(id.partitions, func(p int32) (int64, int64) { return logs[p].start, logs[p].end })
+		}
+	}
+	return fmt.Errorf("%w (offsets below %s were read%s)", err, ranges(slices.Sorted(maps.Keys(was.next)), func(p int32) (int64, int64) { return -1, was.next[p] }), now)
+}
+
+// ranges names offsets of partitions, of the first ones if there are many; a start below 0 is left out.
+func ranges(partitions []int32, of func(int32) (start, end int64)) string {
+	var b strings.Builder
+	for i, p := range partitions {
+		if i == 16 {
+			fmt.Fprintf(&b, " and so on, %d partitions", len(partitions))
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		start, end := of(p)
+		if start < 0 {
+			fmt.Fprintf(&b, "%d of partition %d", end, p)
+		} else {
+			fmt.Fprintf(&b, "[%d, %d) in partition %d", start, end, p)
+		}
+	}
+	return b.String()
 }
 
 // isFinal tells errors that need a person from those that may pass by themselves.
@@ -117,7 +197,7 @@ func (c *cluster) tryBegin(ctx context.Context, stored position, found bool) (po
 		case err == nil:
 			fresh.next, fresh.epoch = stored.next, stored.epoch
 		case !c.cfg.Reset:
-			return position{}, err
+			return position{}, c.explain(ctx, err, &stored)
 		default:
 			c.env.Log.Warn("starting over with the source, as a reset allows", "topic", c.cfg.Topic, "why", err)
 			found = false
@@ -193,11 +273,11 @@ func cutError(topic string, part int32, next int64, what string) error {
 
 // logs asks for the extents of partitions. epochs are the leader epochs of the last records read (KIP-320).
 func (c *cluster) logs(ctx context.Context, partitions []int32, epochs map[int32]int32) (map[int32]extent, error) {
-	starts, err := c.admin.ListStartOffsets(ctx, c.cfg.Topic)
+	starts, err := c.hub.ask.ListStartOffsets(ctx, c.cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("start offsets of topic %q: %w", c.cfg.Topic, err)
 	}
-	ends, err := c.admin.ListEndOffsets(ctx, c.cfg.Topic)
+	ends, err := c.hub.ask.ListEndOffsets(ctx, c.cfg.Topic)
 	if err != nil {
 		return nil, fmt.Errorf("end offsets of topic %q: %w", c.cfg.Topic, err)
 	}
@@ -229,7 +309,7 @@ func (c *cluster) common(ctx context.Context, epochs map[int32]int32) (map[int32
 	if len(epochs) == 0 {
 		return nil, nil
 	}
-	answers, err := c.admin.OffsetForLeaderEpoch(ctx, kadm.OffsetForLeaderEpochRequest{c.cfg.Topic: epochs})
+	answers, err := c.hub.ask.OffsetForLeaderEpoch(ctx, kadm.OffsetForLeaderEpochRequest{c.cfg.Topic: epochs})
 	if err != nil {
 		return nil, fmt.Errorf("leader epochs of topic %q: %w", c.cfg.Topic, err)
 	}

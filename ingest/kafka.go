@@ -9,7 +9,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -48,10 +47,11 @@ type SASL struct {
 // KafkaConfig describes a pipeline from one topic into one table. There is no consumer group: the position is in the
 // table's snapshots alone.
 type KafkaConfig struct {
-	Brokers []string
-	Topic   string
-	TLS     *tls.Config // nil: plain text
-	SASL    SASL
+	// HubConfig says where the brokers are. It is not used when Hub is given.
+	HubConfig
+	// Hub is what pipelines of one cluster share. Nil: the pipeline has one of its own.
+	Hub   *Hub
+	Topic string
 	// Start is where a new pipeline begins. Default Earliest.
 	Start Start
 	// Reset lets the pipeline begin again at Start when the source changed or its log was truncated, instead of stopping
@@ -60,22 +60,14 @@ type KafkaConfig struct {
 	// Decode says how records become rows; its Schema is taken from the table.
 	Decode decode.Config
 	Limits Limits
-	// RefreshInterval is the time between two looks at the topic: new partitions, its identity. Default 30 s.
-	RefreshInterval time.Duration
 	// Patience is how long brokers may be unreachable, or the topic missing, before the pipeline gives up. Default 1 min.
 	// Once reading, it waits for brokers as long as it takes.
 	Patience time.Duration
-	// FetchBytes bounds one fetch from one broker, and so the memory for records that wait. Default 2 MiB.
-	FetchBytes int32
-	// Client are further options of the Kafka client, for example a dialer.
-	Client []kgo.Opt
 }
 
 // check validates the configuration and fills in the defaults.
 func (cfg *KafkaConfig) check() error {
 	switch {
-	case len(cfg.Brokers) == 0:
-		return fmt.Errorf("%w: no brokers; give at least one host:port", ErrConfig)
 	case cfg.Topic == "":
 		return fmt.Errorf("%w: no topic", ErrConfig)
 	case cfg.Start == "":
@@ -83,23 +75,11 @@ func (cfg *KafkaConfig) check() error {
 	case cfg.Start != Earliest && cfg.Start != Latest:
 		return fmt.Errorf("%w: start %q is unknown; use %q or %q", ErrConfig, cfg.Start, Earliest, Latest)
 	}
-	if cfg.RefreshInterval <= 0 {
-		cfg.RefreshInterval = 30 * time.Second
-	}
 	if cfg.Patience <= 0 {
 		cfg.Patience = time.Minute
 	}
-	if cfg.FetchBytes <= 0 {
-		cfg.FetchBytes = 2 << 20
-	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	return nil
-}
-
-// options gives the options that all clients of the pipeline share.
-func (cfg *KafkaConfig) options(env Env) ([]kgo.Opt, error) {
-	opts, err := ClientOptions(cfg.Brokers, cfg.TLS, cfg.SASL, env.Log.With("topic", cfg.Topic))
-	return append(opts, cfg.Client...), err
 }
 
 // ClientOptions are the options of a Kafka client: where brokers are, how to talk to them and who we are.
@@ -133,21 +113,22 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	opts, err := cfg.options(env)
-	if err != nil {
-		return err
+	hub := cfg.Hub
+	if hub == nil {
+		own := env
+		own.Log = env.Log.With("topic", cfg.Topic)
+		var err error
+		if hub, err = NewHub(cfg.HubConfig, own); err != nil {
+			return err
+		}
+		defer hub.Close()
 	}
-	admin, err := kgo.NewClient(opts...)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	defer admin.Close()
-	c := &cluster{cfg: cfg, admin: kadm.NewClient(admin), env: env, events: events}
-	return passes(ctx, table, events, func(again bool) error { return c.pass(ctx, again, opts, table, dead) })
+	c := &cluster{cfg: cfg, hub: hub, env: env, events: events}
+	return passes(ctx, table, events, func(again bool) error { return c.pass(ctx, again, table, dead) })
 }
 
 // pass reads the topic from the last commit on, by the schema that the table has now.
-func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Table, dead DeadLetter) error {
+func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLetter) error {
 	cfg, env, events := c.cfg, c.env, c.events
 	cfg.Decode.Schema = table.Schema()
 	dec, err := decode.New(cfg.Decode)
@@ -167,12 +148,12 @@ func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Ta
 	}
 	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
 	follow.patience = cfg.Patience
-	src, err := newKafkaSource(c, opts, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, pos)
+	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, pos)
 	if err != nil {
-		return err
+		return stopped(ctx, err)
 	}
-	defer src.client.Close()
-	return pump(ctx, src.run, &committer{
+	defer src.feed.close()
+	err = pump(ctx, src.run, &committer{
 		table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits,
 		progress:  func() Progress { return Progress{Properties: src.done.properties()} },
 		positions: src.done.offsets,
@@ -181,6 +162,10 @@ func (c *cluster) pass(ctx context.Context, again bool, opts []kgo.Opt, table Ta
 		// A pipeline that begins at the end of the log has a position to keep before it has rows.
 		pending: cfg.Start == Latest && !maps.Equal(pos.properties(), stored.properties()),
 	})
+	if errors.Is(err, ErrSourceChanged) {
+		err = c.explain(ctx, err, &src.done)
+	}
+	return err
 }
 
 // stopped turns an error into nil when it only says that ctx has ended.

@@ -89,11 +89,11 @@ func (b *broker) fill(topic string, partition int32, from, n int) {
 }
 
 func (b *broker) config() KafkaConfig {
-	return KafkaConfig{Brokers: b.ListenAddrs(), Topic: "t",
-		Limits:          Limits{CommitInterval: 20 * time.Millisecond, StopTimeout: 5 * time.Second},
-		RefreshInterval: 50 * time.Millisecond, Patience: 2 * time.Second,
+	return KafkaConfig{Topic: "t", Patience: 2 * time.Second,
+		Limits: Limits{CommitInterval: 20 * time.Millisecond, StopTimeout: 5 * time.Second},
 		Decode: decode.Config{Metadata: map[string]string{"part": "partition", "off": "offset"}},
-		Client: []kgo.Opt{kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(10 * time.Millisecond)}}
+		HubConfig: HubConfig{Brokers: b.ListenAddrs(), RefreshInterval: 50 * time.Millisecond,
+			Client: []kgo.Opt{kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(10 * time.Millisecond)}}}
 }
 
 func appendTable(t *testing.T) *fakeTable {
@@ -329,7 +329,7 @@ func hardRecreated(t *testing.T) {
 	}
 	b.p = producer(t, b.Cluster)
 	b.fill("t", 0, 1000, 150) // longer than the old log: its offsets alone would look right
-	expectError(t, cfg, table, ErrSourceChanged, "deleted and created again", old, "reset")
+	expectError(t, cfg, table, ErrSourceChanged, "deleted and created again", old, "reset", "offsets below 100 of partition 0 were read", "now it has [0, 150) in partition 0")
 	if n := len(table.committed()); n != 100 {
 		t.Fatalf("%d rows after the refusal", n)
 	}
@@ -694,7 +694,7 @@ func expectErrorWith(t *testing.T, cfg KafkaConfig, table Table, dead DeadLetter
 }
 
 func TestKafkaConfigErrors(t *testing.T) {
-	good := KafkaConfig{Brokers: []string{"127.0.0.1:1"}, Topic: "t"}
+	good := KafkaConfig{HubConfig: HubConfig{Brokers: []string{"127.0.0.1:1"}}, Topic: "t"}
 	for _, c := range []struct {
 		change func(*KafkaConfig)
 		want   string
@@ -713,7 +713,7 @@ func TestKafkaConfigErrors(t *testing.T) {
 }
 
 func TestKafkaUnreachable(t *testing.T) {
-	cfg := KafkaConfig{Brokers: []string{"127.0.0.1:1"}, Topic: "t", Patience: 300 * time.Millisecond}
+	cfg := KafkaConfig{HubConfig: HubConfig{Brokers: []string{"127.0.0.1:1"}}, Topic: "t", Patience: 300 * time.Millisecond}
 	retries := 0
 	err := start(cfg, appendTable(t), &list{}, Events{Retrying: func(string, error, time.Duration) { retries++ }}).wait(t)
 	if err == nil || !strings.Contains(err.Error(), "gave up") || retries == 0 {

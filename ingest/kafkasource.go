@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,9 +18,9 @@ import (
 
 // kafkaSource reads the partitions of a topic from a position.
 type kafkaSource struct {
-	c      *cluster
-	client *kgo.Client
-	batch  batcher
+	c     *cluster
+	feed  *topicFeed
+	batch batcher
 
 	// read is how far records are decoded: owned by the source's goroutine.
 	read position
@@ -33,7 +36,10 @@ type kafkaSource struct {
 	offset  int64
 	headers []decode.Header
 
-	known map[int32]bool // partitions being read: owned by the watcher
+	known  map[int32]bool // partitions being read: the watcher's, and while adding is set its goroutine's
+	adding atomic.Bool
+	seen   time.Time // when the topic was there; the watcher's
+	adders sync.WaitGroup
 }
 
 // mark is how far a partition has moved: the next offset, and the leader epoch of the record before it (-1: not known).
@@ -42,8 +48,8 @@ type mark struct {
 	epoch int32
 }
 
-// newKafkaSource makes the client that reads from the position.
-func newKafkaSource(c *cluster, opts []kgo.Opt, batch batcher, pos position) (*kafkaSource, error) {
+// newKafkaSource begins to read from the position.
+func newKafkaSource(ctx context.Context, c *cluster, batch batcher, pos position) (*kafkaSource, error) {
 	s := &kafkaSource{c: c, batch: batch, read: pos, done: pos,
 		moved: map[int32]mark{}, ends: map[int32]int64{}, known: map[int32]bool{}}
 	s.read.next, s.read.epoch = maps.Clone(pos.next), maps.Clone(pos.epoch)
@@ -57,21 +63,9 @@ func newKafkaSource(c *cluster, opts []kgo.Opt, batch batcher, pos position) (*k
 		offsets[part] = kgo.NewOffset().At(next).WithEpoch(epoch)
 		s.known[part] = true
 	}
-	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.cfg.Topic: offsets}),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// Markers of transactions carry offsets too: with them a position reaches the end of the log.
-		kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(c.cfg.FetchBytes),
-		kgo.WithPools(&recordPool{}),
-		kgo.FetchMaxPartitionBytes(max(1<<20, c.cfg.FetchBytes/4)),
-	)...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	s.client = client
-	return s, nil
+	var err error
+	s.feed, err = c.hub.open(ctx, c.cfg.Topic, offsets)
+	return s, err
 }
 
 // pollRecords bounds the records decoded between two looks at the committer.
@@ -81,36 +75,32 @@ const pollRecords = 16384
 func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 	s.batch.out, s.batch.place = out, s
 	ctx, fail := context.WithCancelCause(parent)
-	var watcher sync.WaitGroup
-	defer watcher.Wait()
+	s.seen = s.c.env.Now()
+	was := s.read // its maps are not used by the watcher
+	unwatch := s.c.hub.watchTopic(s.c.cfg.Topic, func(id identity, err error) { s.looked(ctx, fail, &was, id, err) })
+	defer s.adders.Wait()
 	defer fail(nil)
-	watcher.Add(1)
-	go func() {
-		defer watcher.Done()
-		if err := s.watch(ctx); err != nil {
-			fail(err)
-		}
-	}()
+	defer unwatch()
 	for ctx.Err() == nil {
 		// While something waits to be emitted, take only what is at hand.
 		pollCtx, waiting := ctx, !s.batch.empty() || len(s.moved) > 0
 		if waiting {
 			pollCtx = nil
 		}
-		fetches := s.client.PollRecords(pollCtx, pollRecords)
-		if fetches.NumRecords() > 0 {
+		pieces := s.feed.poll(pollCtx, pollRecords)
+		if len(pieces) > 0 {
 			if err := s.batch.follow(ctx, s.lag(), s.advance); err != nil {
 				return err
 			}
 		}
-		if err := s.take(ctx, fetches); err != nil {
+		if err := s.take(ctx, pieces); err != nil {
 			return err
 		}
 		if s.batch.empty() && len(s.moved) == 0 {
 			continue
 		}
 		// Wait for the committer when the batch is full, or when there is nothing else to do.
-		idle := waiting && fetches.NumRecords() == 0
+		idle := waiting && len(pieces) == 0
 		s.batch.emit(ctx, idle || s.batch.full(), s.lag(), s.advance)
 	}
 	if parent.Err() != nil {
@@ -120,22 +110,22 @@ func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 }
 
 // take decodes what a poll gave, after checking that it is from the topic that is to be read.
-func (s *kafkaSource) take(ctx context.Context, fetches kgo.Fetches) error {
+func (s *kafkaSource) take(ctx context.Context, pieces []piece) error {
 	certain := true
-	for _, f := range fetches {
-		for i := range f.Topics {
-			t := &f.Topics[i]
-			id := topicID(t.TopicID)
-			if id == "" {
-				certain = certain && (s.read.topicID == "" || numRecords(t) == 0)
-			} else if err := s.c.same(identity{topicID: id}, &s.read); err != nil {
+	var checked [16]byte // pieces of one poll are from one topic, but for a moment
+	for i := range pieces {
+		p := &pieces[i]
+		switch {
+		case p.topicID == [16]byte{}:
+			certain = certain && (s.read.topicID == "" || len(p.Records) == 0)
+		case p.topicID != checked:
+			if err := s.c.same(identity{topicID: topicID(p.topicID)}, &s.read); err != nil {
 				return err
 			}
-			for j := range t.Partitions {
-				if err := s.partition(ctx, &t.Partitions[j]); err != nil {
-					return err
-				}
-			}
+			checked = p.topicID
+		}
+		if err := s.partition(ctx, &p.FetchPartition); err != nil {
+			return err
 		}
 	}
 	if certain {
@@ -148,13 +138,6 @@ func (s *kafkaSource) take(ctx context.Context, fetches kgo.Fetches) error {
 		return err
 	})
 	return stopped(ctx, err)
-}
-
-func numRecords(t *kgo.FetchTopic) (n int) {
-	for i := range t.Partitions {
-		n += len(t.Partitions[i].Records)
-	}
-	return n
 }
 
 // partition decodes the records of one partition.
@@ -285,32 +268,41 @@ func (s *kafkaSource) lost(ctx context.Context) error {
 	}))
 }
 
-// watch looks at the topic now and then: new partitions are read from their beginning; another topic under the same name
-// ends the pipeline, and so does none for longer than the patience. Brokers that do not answer are no reason to stop: the
-// client waits for them.
-func (s *kafkaSource) watch(ctx context.Context) error {
-	identity := s.read // its maps are not used here
-	seen := s.c.env.Now()
-	for {
-		select {
-		case <-s.c.env.After(s.c.cfg.RefreshInterval):
-		case <-ctx.Done():
-			return nil
+// looked is told of the topic now and then: new partitions are read from their beginning; another topic under the same
+// name ends the pipeline, and so does none for longer than the patience. Brokers that do not answer are no reason to stop:
+// the client waits for them. was is the position that reading began with.
+func (s *kafkaSource) looked(ctx context.Context, fail context.CancelCauseFunc, was *position, id identity, err error) {
+	if err == nil {
+		err = s.c.same(id, was)
+	}
+	now := s.c.env.Now()
+	if errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNoTopic) && now.Sub(s.seen) > s.c.cfg.Patience {
+		fail(err)
+		return
+	}
+	if !errors.Is(err, ErrNoTopic) {
+		s.seen = now
+	}
+	if err != nil {
+		s.retrying(ctx, err)
+		return
+	}
+	if s.adding.Load() || !slices.ContainsFunc(id.partitions, func(p int32) bool { return !s.known[p] }) {
+		return
+	}
+	s.adding.Store(true)
+	s.adders.Go(func() { // it asks the brokers, which others must not wait for
+		defer s.adding.Store(false)
+		if err := s.addPartitions(ctx, id.partitions); err != nil {
+			s.retrying(ctx, err)
 		}
-		id, err := s.c.verify(ctx, &identity)
-		now := s.c.env.Now()
-		if errors.Is(err, ErrSourceChanged) || errors.Is(err, ErrNoTopic) && now.Sub(seen) > s.c.cfg.Patience {
-			return err
-		}
-		if !errors.Is(err, ErrNoTopic) {
-			seen = now
-		}
-		if err == nil {
-			err = s.addPartitions(ctx, id.partitions)
-		}
-		if err != nil && ctx.Err() == nil && s.c.events.Retrying != nil {
-			s.c.events.Retrying("look at topic "+s.c.cfg.Topic, err, s.c.cfg.RefreshInterval)
-		}
+	})
+}
+
+// retrying tells that a look at the topic failed; there will be another.
+func (s *kafkaSource) retrying(ctx context.Context, err error) {
+	if ctx.Err() == nil && s.c.events.Retrying != nil {
+		s.c.events.Retrying("look at topic "+s.c.cfg.Topic, err, s.c.hub.cfg.RefreshInterval)
 	}
 }
 
@@ -322,9 +314,6 @@ func (s *kafkaSource) addPartitions(ctx context.Context, partitions []int32) err
 			added = append(added, part)
 		}
 	}
-	if len(added) == 0 {
-		return nil
-	}
 	logs, err := s.c.logs(ctx, added, nil)
 	if err != nil {
 		return err
@@ -335,7 +324,7 @@ func (s *kafkaSource) addPartitions(ctx context.Context, partitions []int32) err
 		offsets[part] = kgo.NewOffset().At(logs[part].start)
 		s.known[part] = true
 	}
-	s.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.c.cfg.Topic: offsets})
+	s.feed.add(offsets)
 	if s.c.events.Partitions != nil {
 		s.c.events.Partitions(starts)
 	}

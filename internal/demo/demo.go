@@ -277,7 +277,7 @@ func (d *demo) drainTail(ctx context.Context) {
 
 func (d *demo) pipeline(ctx context.Context, kafka *broker) error {
 	return ingest.RunKafka(ctx, ingest.KafkaConfig{
-		Brokers: kafka.addrs, Topic: topic, Limits: ingest.Limits{CommitInterval: d.Interval},
+		HubConfig: ingest.HubConfig{Brokers: kafka.addrs}, Topic: topic, Limits: ingest.Limits{CommitInterval: d.Interval},
 	}, d.table, ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env), d.Env, ingest.Events{
 		Committed: func(c ingest.Committed) { d.read.Add(c.Records) },
 	})

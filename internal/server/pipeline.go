@@ -262,7 +262,8 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		secure = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
-		Brokers: k.Brokers, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, TLS: secure, SASL: sasl,
+		HubConfig: ingest.HubConfig{Brokers: k.Brokers, TLS: secure, SASL: sasl},
+		Topic:     k.Topic, Start: ingest.Start(k.Start), Reset: reset,
 		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields,
 			Evolution: decode.Evolution(p.cfg.Format.Evolution)},
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},

@@ -1,0 +1,345 @@
+package ingest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// lane is a client that fetches, and who reads by it. Its goroutine polls, hands over to the feeds, and changes what is
+// fetched between two polls, so that what a poll gives is always of the feeds that are there.
+type lane struct {
+	hub    *Hub
+	client *kgo.Client
+	room   chan struct{} // a feed that was full has room
+
+	// Guarded by hub.mu.
+	feeds map[string]*topicFeed // by topic
+	adds  map[string]map[int32]kgo.Offset
+	drops []*topicFeed
+	wake  context.CancelFunc // ends the poll that waits
+	ended bool               // the last feed has gone, and the client with it
+
+	full map[*topicFeed]bool // feeds that were full; the lane's goroutine's
+}
+
+// addLocked has partitions of a feed fetched; hub.mu is held.
+func (l *lane) addLocked(f *topicFeed, at map[int32]kgo.Offset) {
+	if l.adds == nil {
+		l.adds = map[string]map[int32]kgo.Offset{}
+	}
+	parts := l.adds[f.topic]
+	if parts == nil {
+		parts = map[int32]kgo.Offset{}
+		l.adds[f.topic] = parts
+	}
+	for part, o := range at {
+		parts[part] = o
+	}
+	l.wakeLocked()
+}
+
+func (l *lane) wakeLocked() {
+	if l.wake != nil {
+		l.wake()
+	}
+}
+
+// run is the lane's goroutine, until the hub is closed or the last feed has gone.
+func (l *lane) run() {
+	defer l.client.Close()
+	for l.hub.ctx.Err() == nil {
+		ctx, wake := context.WithCancel(l.hub.ctx)
+		if !l.change(wake) {
+			wake()
+			return
+		}
+		for ctx.Err() == nil {
+			if l.hold(ctx); ctx.Err() == nil {
+				l.deliver(l.client.PollFetches(ctx))
+			}
+		}
+		wake()
+	}
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	for _, f := range l.feeds {
+		f.put(0, [16]byte{}, []kgo.FetchPartition{{Err: errHubClosed}})
+	}
+}
+
+// change does what was asked for since the last one. It returns false when nobody reads any more.
+func (l *lane) change(wake context.CancelFunc) bool {
+	h := l.hub
+	h.mu.Lock()
+	l.wake = wake
+	adds, drops := l.adds, l.drops
+	l.adds, l.drops = nil, nil
+	if len(drops) > 0 && len(drops) == len(l.feeds) {
+		l.ended = true
+		h.lanes = slices.DeleteFunc(h.lanes, func(o *lane) bool { return o == l })
+	}
+	h.mu.Unlock()
+	if len(drops) > 0 && !l.ended {
+		var topics []string
+		for _, f := range drops {
+			topics = append(topics, f.topic)
+			delete(adds, f.topic) // who opens the topic again waits until it is forgotten
+			delete(l.full, f)
+		}
+		l.client.ResumeFetchTopics(topics...)
+		l.client.PurgeTopicsFromConsuming(topics...)
+	}
+	h.mu.Lock()
+	for _, f := range drops {
+		delete(l.feeds, f.topic)
+		close(f.gone)
+	}
+	h.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.client.AddConsumePartitions(adds)
+	return true
+}
+
+// feedPatience is how long a lane waits for a feed that is full before it pauses it: a pipeline that only decodes has room
+// by then, and a pause costs what was fetched ahead.
+const feedPatience = 50 * time.Millisecond
+
+// hold waits while there is nothing to fetch for, and pauses the feeds that stay full.
+func (l *lane) hold(ctx context.Context) {
+	for l.forgetRoomy(); len(l.full) > 0 && l.allFull(); l.forgetRoomy() {
+		select {
+		case <-l.room:
+		case <-ctx.Done():
+			return
+		}
+	}
+	var patience <-chan time.Time
+	over := false
+	for f := range l.full {
+		for !f.pauseIf(!over) {
+			if patience == nil {
+				patience = l.hub.env.After(feedPatience)
+			}
+			select {
+			case <-l.room:
+			case <-patience:
+				over = true
+			case <-ctx.Done():
+				return
+			}
+		}
+		delete(l.full, f)
+	}
+}
+
+// forgetRoomy takes the feeds that have room by now off the full ones.
+func (l *lane) forgetRoomy() {
+	for f := range l.full {
+		if !f.isFull() {
+			delete(l.full, f)
+		}
+	}
+}
+
+// allFull reports whether all feeds are full, or paused because they were.
+func (l *lane) allFull() bool {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	for _, f := range l.feeds {
+		if !f.closed && !l.full[f] && !f.isPaused() {
+			return false
+		}
+	}
+	return true
+}
+
+// deliver hands over what a poll gave.
+func (l *lane) deliver(fetches kgo.Fetches) {
+	h := l.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range fetches {
+		for j := range fetches[i].Topics {
+			t := &fetches[i].Topics[j]
+			if f := l.feeds[t.Topic]; f != nil && !f.closed {
+				if f.put(h.bound(), t.TopicID, t.Partitions) {
+					l.full[f] = true
+				}
+			}
+		}
+	}
+}
+
+// bound is what a feed may hold: less when many hold something.
+func (h *Hub) bound() int64 {
+	fetch := int64(h.cfg.FetchBytes)
+	return min(2*fetch, max(fetch/4, 32*fetch/max(1, h.holding.Load())))
+}
+
+// topicFeed is what was fetched of a topic and is not read yet.
+type topicFeed struct {
+	lane   *lane
+	topic  string
+	closed bool          // guarded by hub.mu
+	gone   chan struct{} // closed when the client has forgotten the topic
+	filled chan struct{} // something was put; one is enough
+
+	mu     sync.Mutex // guards what follows
+	queue  []piece
+	bytes  int64
+	bound  int64 // as of the last put
+	paused bool
+	slow   bool // it had to be paused, and was not empty since
+}
+
+// piece is what one fetch gave of a partition.
+type piece struct {
+	topicID [16]byte
+	bytes   int64
+	kgo.FetchPartition
+}
+
+// recordBytes is what a record takes beside its key, value and headers.
+const recordBytes = 200
+
+// put appends what was fetched, and reports whether the feed is full.
+func (f *topicFeed) put(bound int64, id [16]byte, parts []kgo.FetchPartition) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := len(f.queue)
+	for i := range parts {
+		p := piece{topicID: id, FetchPartition: parts[i]}
+		if p.Err == nil && len(p.Records) == 0 {
+			continue
+		}
+		p.bytes = recordBytes * int64(len(p.Records))
+		for _, r := range p.Records {
+			p.bytes += int64(len(r.Key) + len(r.Value))
+		}
+		f.bytes += p.bytes
+		f.queue = append(f.queue, p)
+	}
+	if was == 0 && len(f.queue) > 0 {
+		f.lane.hub.holding.Add(1)
+	}
+	f.bound = bound
+	select {
+	case f.filled <- struct{}{}:
+	default:
+	}
+	return f.bytes > f.bound
+}
+
+// poll gives pieces, in order, until they have most records; nil when there are none and ctx is nil or ends. Records are
+// the caller's, to be recycled.
+func (f *topicFeed) poll(ctx context.Context, most int) []piece {
+	for {
+		if p := f.take(most); p != nil || ctx == nil {
+			return p
+		}
+		select {
+		case <-f.filled:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (f *topicFeed) take(most int) []piece {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.queue) == 0 {
+		f.slow = false
+		return nil
+	}
+	n, records := 0, 0
+	for n < len(f.queue) && records < most {
+		records += len(f.queue[n].Records)
+		f.bytes -= f.queue[n].bytes
+		n++
+	}
+	out := f.queue[:n:n]
+	f.queue = f.queue[n:]
+	if len(f.queue) == 0 {
+		f.queue = nil
+		f.lane.hub.holding.Add(-1)
+	}
+	if f.bytes <= f.bound/2 {
+		if f.paused {
+			f.paused = false
+			f.lane.client.ResumeFetchTopics(f.topic)
+		}
+		select {
+		case f.lane.room <- struct{}{}:
+		default:
+		}
+	}
+	return out
+}
+
+func (f *topicFeed) isFull() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bytes > f.bound
+}
+
+func (f *topicFeed) isPaused() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused
+}
+
+// pauseIf pauses a feed that is full; one that was not slow so far only if patient is unset. It reports whether the lane
+// may go on.
+func (f *topicFeed) pauseIf(patient bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.bytes <= f.bound || f.paused:
+		return true
+	case patient && !f.slow:
+		return false
+	}
+	f.paused, f.slow = true, true
+	f.lane.client.PauseFetchTopics(f.topic)
+	return true
+}
+
+// add has further partitions read.
+func (f *topicFeed) add(at map[int32]kgo.Offset) {
+	h := f.lane.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !f.closed {
+		f.lane.addLocked(f, at)
+	}
+}
+
+// close ends the reading; what is in the queue is dropped.
+func (f *topicFeed) close() {
+	h := f.lane.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	f.lane.drops = append(f.lane.drops, f)
+	f.lane.wakeLocked()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.queue) > 0 {
+		h.holding.Add(-1)
+	}
+	f.queue, f.bytes = nil, 0
+	select {
+	case f.lane.room <- struct{}{}:
+	default:
+	}
+}
