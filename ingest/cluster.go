@@ -17,10 +17,11 @@ import (
 
 // cluster asks the brokers about the topic and holds it against the position.
 type cluster struct {
-	cfg    KafkaConfig
-	hub    *Hub
-	env    Env
-	events Events
+	cfg     KafkaConfig
+	hub     *Hub
+	schemas *schemaFetcher // nil: records have no schema id
+	env     Env
+	events  Events
 }
 
 // identity is what a topic is at a moment.

@@ -87,6 +87,7 @@ func (f *follower) next(now *schema.Schema) (*schema.Schema, decode.Decoder, err
 // between the arrival of records and their decoding.
 func (b *batcher) follow(ctx context.Context, lag int64, advance func() func()) error {
 	b.follower.arrived(ctx)
+	b.schemas.again()
 	return b.goOn(ctx, func() bool { return b.empty() || b.emit(ctx, true, lag, advance) })
 }
 

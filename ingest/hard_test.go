@@ -11,6 +11,17 @@ import (
 // what it is about and adds itself here (in an init function).
 var hard = map[int]func(*testing.T){}
 
+// hardToo adds a form of a hard input that comes in several, beside what is there by then.
+func hardToo(n int, form string, f func(*testing.T)) {
+	before := hard[n]
+	hard[n] = func(t *testing.T) {
+		if before != nil {
+			before(t)
+		}
+		t.Run(form, f)
+	}
+}
+
 // TestHard runs the hard inputs as TestHard/H1, TestHard/H2 and so on.
 func TestHard(t *testing.T) {
 	if len(hard) == 0 {

@@ -59,7 +59,9 @@ type KafkaConfig struct {
 	Reset bool
 	// Decode says how records become rows; its Schema is taken from the table.
 	Decode decode.Config
-	Limits Limits
+	// Registry has the schemas of records, of formats that need them.
+	Registry Registry
+	Limits   Limits
 	// Patience is how long brokers may be unreachable, or the topic missing, before the pipeline gives up. Default 1 min.
 	// Once reading, it waits for brokers as long as it takes.
 	Patience time.Duration
@@ -123,7 +125,11 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 		}
 		defer hub.Close()
 	}
-	c := &cluster{cfg: cfg, hub: hub, env: env, events: events}
+	schemas, err := newSchemaFetcher(&cfg.Decode, cfg.Registry, cfg.Topic, env, events)
+	if err != nil {
+		return err
+	}
+	c := &cluster{cfg: cfg, hub: hub, schemas: schemas, env: env, events: events}
 	return passes(ctx, table, events, func(again bool) error { return c.pass(ctx, again, table, dead) })
 }
 
@@ -148,7 +154,7 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	}
 	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
 	follow.patience = cfg.Patience
-	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow}, pos)
+	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, schemas: c.schemas}, pos)
 	if err != nil {
 		return stopped(ctx, err)
 	}

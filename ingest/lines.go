@@ -45,6 +45,9 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if cfg.Name == "" {
 		cfg.Name = "stdin"
 	}
+	if cfg.Decode.Format.Framed() {
+		return LinesResult{}, fmt.Errorf("%w: format %q has no lines", ErrConfig, cfg.Decode.Format)
+	}
 	if cfg.Decode.MaxRecordBytes <= 0 {
 		cfg.Decode.MaxRecordBytes = decode.DefaultRecordBytes
 	}

@@ -386,6 +386,7 @@ type batcher struct {
 	schema   *schema.Schema // the decoder's
 	follower *follower
 	place    place
+	schemas  *schemaFetcher // nil: records have no schema id
 	out      chan<- unit
 	rejects  []Letter
 	kept     int // bytes of the rejects
@@ -403,12 +404,20 @@ type place interface {
 // maxKept bounds the memory of rejected records that wait for the committer.
 const maxKept = 8 << 20
 
-// add decodes one record, or keeps it with the reason for the dead letters. A record that needs another schema is decoded
-// when the table has it; the error is that of the change.
+// add decodes one record, or keeps it with the reason for the dead letters. A record whose schema is not known is decoded
+// when it is, one that needs another schema of the table when the table has it; the error is that of waiting or of the change.
 func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 	before := b.dec.Rows()
 	err := b.dec.Decode(r)
-	if need, ok := err.(*decode.NeedSchema); ok { // it is never wrapped
+	if missing, ok := err.(*decode.MissingSchema); ok { // neither error is ever wrapped
+		before, err = b.await(ctx, r, missing)
+		switch err.(type) {
+		case nil, *decode.RowError, *decode.NeedSchema:
+		default:
+			return err
+		}
+	}
+	if need, ok := err.(*decode.NeedSchema); ok {
 		if before, err = b.evolve(ctx, r, need); err != nil && !errors.Is(err, decode.ErrRow) {
 			return err
 		}

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -217,6 +218,37 @@ func (d *rowBuilder) refuse(code Code, at int, c *column, reason string) int {
 		d.bad.Column = c.name
 	}
 	return -1
+}
+
+// refusal gives what fail noted as an error.
+func (d *rowBuilder) refusal() error {
+	err := d.bad
+	return &err
+}
+
+// abandon takes back the rows of a record that fail has refused, and says why it was.
+func (d *rowBuilder) abandon() error {
+	for d.at = d.rows; d.at < d.rows+2; d.at++ {
+		d.touched = true
+		d.begin()
+	}
+	return d.refusal()
+}
+
+// tooLong refuses a record for its size.
+func (d *rowBuilder) tooLong(r *Record) int {
+	return d.refuse(TooLarge, -1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
+}
+
+// keyOfTombstone refuses a tombstone that does not say which row to delete.
+func (d *rowBuilder) keyOfTombstone(r *Record) int {
+	if !d.keyed {
+		return d.refuse(BadOp, -1, nil, "the value is null (a tombstone), but the table has no primary key")
+	}
+	if len(r.Key) == 0 {
+		return d.refuse(NoKey, -1, nil, "the value is null (a tombstone) and there is no key that says which row to delete")
+	}
+	return 0
 }
 
 // reserve makes room for the two rows that one record can make.

@@ -10,7 +10,9 @@ import (
 // Decoder turns records into rows of one table, gathered in a batch. It is not safe for concurrent use.
 type Decoder interface {
 	// Decode appends the rows of a record: usually one, none for a tombstone that says nothing new, two for an update that
-	// moves a row to another key. An error matches ErrRow or is a *NeedSchema, and nothing of the record is in the batch then.
+	// moves a row to another key. With an error nothing of the record is in the batch. It matches ErrRow when the record
+	// cannot be a row, is a *NeedSchema when it can be one of another schema of the table, and a *MissingSchema when it can
+	// only be decoded later.
 	Decode(r *Record) error
 	// Rows is the number of rows gathered.
 	Rows() int
@@ -31,13 +33,24 @@ const (
 	// Debezium: the value is an envelope {"before": row, "after": row, "op": "c"}, bare or as the "payload" of a
 	// Kafka Connect record with schema. A null value (the tombstone after a delete) says nothing new and is skipped.
 	Debezium Format = "debezium-json"
+	// Avro: the value is one row as an Avro record behind 0 and the 4-byte id of its writer's schema, as the serializers of
+	// Confluent's registry write it. Row kinds as with JSON; a null value is a delete of the key that the record's key
+	// holds in the same form. See ColumnsOfAvro for how types become columns.
+	Avro Format = "avro"
 )
+
+var formats = []Format{JSON, Debezium, Avro}
+
+// Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
+func (f Format) Framed() bool { return f == Avro }
 
 // Config says how records become rows.
 type Config struct {
 	Schema *schema.Schema
 	Format Format // default JSON
-	// OpField is the field of JSON that holds the row kind: I, U, D, c, r, u, d, +I, -U, +U, -D. Default "op",
+	// Schemas are the writers' schemas, of formats that are framed. Shared with whoever asks the registry.
+	Schemas *Schemas
+	// OpField is the field of the value that holds the row kind: I, U, D, c, r, u, d, +I, -U, +U, -D. Default "op",
 	// unless the table has a column of that name; "-": there is no such field.
 	OpField string
 	// Metadata fills columns from the record instead of from JSON: column name → topic, partition, offset, timestamp, key.
@@ -83,8 +96,8 @@ func New(cfg Config) (Decoder, error) {
 	if cfg.Format == "" {
 		cfg.Format = JSON
 	}
-	if cfg.Format != JSON && cfg.Format != Debezium {
-		return nil, fmt.Errorf("decoder: format %q is unknown; use %q or %q", cfg.Format, JSON, Debezium)
+	if !slices.Contains(formats, cfg.Format) {
+		return nil, fmt.Errorf("decoder: format %q is unknown; use one of %q", cfg.Format, formats)
 	}
 	if cfg.Evolution == "" {
 		cfg.Evolution = Freeze
@@ -104,13 +117,16 @@ func New(cfg Config) (Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
+	if cfg.Format == Avro {
+		return newAvroDecoder(rows), nil
+	}
 	d := &jsonDecoder{rowBuilder: rows}
 	d.makePlans()
 	return d, nil
 }
 
 // opField gives the field that holds the row kind, or "".
-func (d *jsonDecoder) opField() string {
+func (d *rowBuilder) opField() string {
 	switch name := d.cfg.OpField; name {
 	case "-":
 		return ""

@@ -157,11 +157,8 @@ func (d *jsonDecoder) tombstone(r *Record) int {
 	if d.cfg.Format == Debezium {
 		return 0
 	}
-	if !d.keyed {
-		return d.refuse(BadOp, -1, nil, "the value is null (a tombstone), but the table has no primary key")
-	}
-	if len(r.Key) == 0 {
-		return d.refuse(NoKey, -1, nil, "the value is null (a tombstone) and there is no key that says which row to delete")
+	if d.keyOfTombstone(r) < 0 {
+		return -1
 	}
 	d.inKey = true
 	if d.keyDocument(r.Key) < 0 {

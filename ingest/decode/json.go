@@ -1,10 +1,6 @@
 package decode
 
-import (
-	"strconv"
-
-	"github.com/calve-io/calve/schema"
-)
+import "github.com/calve-io/calve/schema"
 
 // jsonDecoder reads JSON in one pass into the columns.
 type jsonDecoder struct {
@@ -117,15 +113,11 @@ func (d *jsonDecoder) Decode(r *Record) error {
 	d.op, d.inKey, d.wishes = opState{}, false, d.wishes[:0]
 	failed := d.record(r) < 0
 	if failed || len(d.wishes) > 0 {
-		for d.at = d.rows; d.at < d.rows+2; d.at++ {
-			d.touched = true
-			d.begin()
-		}
+		err := d.abandon()
 		if !failed {
 			return d.need()
 		}
-		err := d.bad
-		return &err
+		return err
 	}
 	d.rows = d.at
 	d.bytes += len(r.Value)
@@ -138,7 +130,7 @@ func (d *jsonDecoder) record(r *Record) int {
 	case r.Value == nil:
 		return d.tombstone(r)
 	case len(r.Value)+r.Cut > d.cfg.MaxRecordBytes:
-		return d.refuse(TooLarge, -1, nil, "the value has "+strconv.Itoa(len(r.Value)+r.Cut)+" bytes, more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes))
+		return d.tooLong(r)
 	case len(r.Value) == 0:
 		return d.refuse(Malformed, 0, nil, "the value is empty")
 	case d.cfg.Format == Debezium:

@@ -112,14 +112,19 @@ func (c *column) setUnit(digits int) {
 	}
 }
 
-// inner reads a value into row at of a column inside another.
-func (d *jsonDecoder) inner(b []byte, i int, c *column, at int) int {
-	row := d.at
-	d.at = at
+// enter makes row at of a column inside another the row that is written; it gives the row to go back to (in d.at).
+func (d *rowBuilder) enter(c *column, at int) (back int) {
+	back, d.at = d.at, at
 	if c.size <= at+1 {
 		c.grow(max(2*c.size, at+2, 16))
 	}
 	c.clear(at)
+	return back
+}
+
+// inner reads a value into row at of a column inside another.
+func (d *jsonDecoder) inner(b []byte, i int, c *column, at int) int {
+	row := d.enter(c, at)
 	switch {
 	case i >= len(b):
 		i = d.fault(faultEnd, i, c)
@@ -137,7 +142,7 @@ func (d *jsonDecoder) inner(b []byte, i int, c *column, at int) int {
 }
 
 // innerNull sets the row d.at of a column inside another to null.
-func (d *jsonDecoder) innerNull(c *column, i int) int {
+func (d *rowBuilder) innerNull(c *column, i int) int {
 	if c.notNull {
 		return d.refuse(IsNull, i, c, "is missing or null, but it is NOT NULL")
 	}
@@ -324,13 +329,8 @@ func (d *jsonDecoder) pair(b []byte, i int, c *column, at int) int {
 }
 
 // textKey reads the name of an object's member as a key.
-func (d *jsonDecoder) textKey(name []byte, i int, k *column, at int) int {
-	row := d.at
-	d.at = at
-	if k.size <= at+1 {
-		k.grow(max(2*k.size, at+2, 16))
-	}
-	k.clear(at)
+func (d *rowBuilder) textKey(name []byte, i int, k *column, at int) int {
+	row := d.enter(k, at)
 	switch k.shape {
 	case shapeText:
 		i = d.putText(name, i, i, k)

@@ -1,0 +1,469 @@
+package decode
+
+import (
+	"fmt"
+	"slices"
+)
+
+// avroPut is what becomes of a value that was read.
+type avroPut uint8
+
+const (
+	putSkip      avroPut = iota
+	putRefuse            // a type that the column cannot hold
+	putKind              // text: the kind of the row
+	putNumeral           // a number as the column takes it: exact, in range
+	putInt32             // the common cases of numbers
+	putInt64             //
+	putFloat64           //
+	putDate              // days
+	putTime              // since midnight
+	putTimestamp         // since 1970
+	putDecimal           // unscaled bytes, with a scale
+	putScaled            // a record of scale and unscaled bytes
+	putText              // characters, the text of a number, a symbol
+	putClock             // a time of day as text
+	putUUID              // 16 bytes as text
+	putBinary            // bytes
+	putParse             // text of a number, date or time
+	putBool              //
+	putStruct            // a record in a ROW
+	putList              // an array in an ARRAY
+	putMap               // a map in a MAP
+	putPairs             // an array of records of key and value in a MAP
+)
+
+// avroNode is how one type of a writer's schema is read into one column. A tree of them is made once for each writer's
+// schema, so that reading asks nothing twice.
+type avroNode struct {
+	kind  avroKind
+	put   avroPut
+	null  int8 // of a union of null and one other type: which branch is null; -1: no such union
+	inner bool // the column is inside another
+	to    *column
+	size  int // of fixed
+	scale int // of decimals
+
+	// Times: value × mul / div, then within low and high.
+	mul, div, low, high int64
+
+	kids    []avroNode // fields, branches, elements or values
+	rest    []avroRest // fields of a ROW that the writer does not have
+	link    *avroNode  // of a record that is skipped: shared, as types may contain themselves
+	symbols [][]byte
+	why     string // putRefuse
+}
+
+// avroRest is a column that the writer does not have.
+type avroRest struct {
+	to    *column
+	node  avroNode // of the reader's type
+	deflt []byte   // nil: the column is null
+}
+
+// avroPlan is how records of one writer's schema become rows.
+type avroPlan struct {
+	refused string // records of the schema are refused, for this
+	root    avroNode
+	rest    []avroRest // of columns
+}
+
+// avroPlanner makes plans for the columns of a table.
+type avroPlanner struct {
+	d     *rowBuilder
+	op    string // name of the field with the row kind, or ""
+	skips map[*avroType]*avroNode
+}
+
+// plan makes the plan of a record's value. reader (nil: none) has defaults and former names.
+func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
+	p.skips = map[*avroType]*avroNode{}
+	if t.kind != avroRecord {
+		return avroPlan{refused: "the writer's schema is not a record but " + t.name}
+	}
+	if reader != nil && reader.kind != avroRecord {
+		reader = nil
+	}
+	out := avroPlan{root: avroNode{kind: avroRecord, null: -1}}
+	taken := map[*column]bool{}
+	for i := range t.fields {
+		f := &t.fields[i]
+		c, rf := p.column(t, f, reader)
+		switch {
+		case c != nil && !taken[c]:
+			taken[c] = true
+			out.root.kids = append(out.root.kids, p.node(f.typ, rf, c, false))
+		case p.op != "" && f.name == p.op && f.typ.single() != nil && (f.typ.single().kind == avroString || f.typ.single().kind == avroEnum):
+			n := p.skip(f.typ)
+			p.setKind(&n)
+			out.root.kids = append(out.root.kids, n)
+		default:
+			out.root.kids = append(out.root.kids, p.skip(f.typ))
+		}
+	}
+	if reader != nil {
+		for i := range p.d.cols {
+			c := &p.d.cols[i]
+			if f := reader.field(c.name); f != nil && f.deflt != nil && !taken[c] && c.meta == metaNone && !c.hasDef {
+				out.rest = append(out.rest, avroRest{c, p.node(f.typ, nil, c, false), f.deflt})
+			}
+		}
+	}
+	return out
+}
+
+// keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one.
+func (p *avroPlanner) keyPlan(t *avroType) avroPlan {
+	if t.kind == avroRecord || len(p.d.keys) != 1 {
+		return p.plan(t, nil)
+	}
+	p.skips = map[*avroType]*avroNode{}
+	return avroPlan{root: avroNode{kind: avroRecord, null: -1, kids: []avroNode{p.node(t, nil, &p.d.cols[p.d.keys[0]], false)}}}
+}
+
+// column finds the column of a writer's field: the one of its name, or the one that the reader says had that name.
+func (p *avroPlanner) column(t *avroType, f *avroField, reader *avroType) (*column, *avroType) {
+	name := f.name
+	rf := reader.field(name)
+	if _, ok := p.d.cfg.Schema.Field(name); !ok && rf == nil && reader != nil {
+		for i := range reader.fields {
+			r := &reader.fields[i]
+			if slices.Contains(r.aliases, name) && t.field(r.name) == nil {
+				name, rf = r.name, r
+			}
+		}
+	}
+	i, ok := p.d.cfg.Schema.Field(name)
+	if !ok || p.d.cols[i].meta != metaNone {
+		return nil, nil
+	}
+	if rf == nil {
+		return &p.d.cols[i], nil
+	}
+	return &p.d.cols[i], rf.typ
+}
+
+// field gives the field of a name of a record, or nil.
+func (t *avroType) field(name string) *avroField {
+	if t == nil {
+		return nil
+	}
+	for i := range t.fields {
+		if t.fields[i].name == name {
+			return &t.fields[i]
+		}
+	}
+	return nil
+}
+
+// node makes the node that reads a type into a column.
+func (p *avroPlanner) node(t, reader *avroType, c *column, inner bool) avroNode {
+	if reader != nil && t.kind != avroUnion {
+		reader = reader.like(t)
+	}
+	if t.kind == avroUnion {
+		return p.union(t, reader, c, inner)
+	}
+	n := avroNode{kind: t.kind, null: -1, to: c, inner: inner, size: t.size, scale: t.scale}
+	switch {
+	case t.kind == avroNull:
+		n.put = putText // whatever: there is no value
+	case t.kind == avroRecord && c.shape == shapeStruct:
+		p.record(&n, t, reader)
+	case t.kind == avroRecord && t.logical == scaledName && p.scaled(&n, t):
+	case t.kind == avroArray && c.shape == shapeList:
+		n.put = putList
+		n.kids = []avroNode{p.node(t.items, reader.inside(), &c.kids[0], true)}
+	case t.kind == avroMap && c.shape == shapeMap && keyShape(c.kids[0].shape):
+		n.put = putMap
+		n.kids = []avroNode{p.node(t.items, reader.inside(), &c.kids[1], true)}
+	case t.kind == avroArray && c.shape == shapeMap && t.items.kind == avroRecord && t.items.field("key") != nil && t.items.field("value") != nil:
+		p.pairs(&n, t.items)
+	default:
+		p.single(&n, t)
+	}
+	if n.put == putSkip {
+		n = p.skip(t)
+		n.put, n.to, n.why = putRefuse, c, "values of the Avro type "+t.describe()+" cannot be kept in type "+c.typ.String()
+	}
+	return n
+}
+
+// keyShape reports whether keys of an Avro map, which are texts, can be read into a column.
+func keyShape(s shape) bool {
+	switch s {
+	case shapeBool, shapeBytes, shapeStruct, shapeList, shapeMap:
+		return false
+	}
+	return true
+}
+
+func (t *avroType) describe() string {
+	if t.logical != "" {
+		return t.name + " (" + t.logical + ")"
+	}
+	return t.name
+}
+
+// like gives what of a reader's type values of t become.
+func (t *avroType) like(w *avroType) *avroType {
+	rest, _ := t.nullable()
+	for _, x := range rest {
+		if x.kind == w.kind {
+			return x
+		}
+	}
+	return nil
+}
+
+func (t *avroType) inside() *avroType {
+	if t == nil {
+		return nil
+	}
+	return t.items
+}
+
+// union reads a union: nothing but null and one type is by far the most common.
+func (p *avroPlanner) union(t, reader *avroType, c *column, inner bool) avroNode {
+	if rest, null := t.nullable(); null && len(rest) == 1 && len(t.branches) == 2 {
+		n := p.node(rest[0], reader, c, inner)
+		n.null = t.nullBranch()
+		return n
+	}
+	n := avroNode{kind: avroUnion, null: -1, put: putText, to: c, inner: inner}
+	for _, x := range t.branches {
+		n.kids = append(n.kids, p.node(x, reader, c, inner))
+	}
+	return n
+}
+
+// record reads a record into a ROW.
+func (p *avroPlanner) record(n *avroNode, t, reader *avroType) {
+	n.put = putStruct
+	taken := map[int]bool{}
+	for i := range t.fields {
+		f := &t.fields[i]
+		name, rf := f.name, reader.field(f.name)
+		if _, ok := n.to.members[name]; !ok && rf == nil && reader != nil {
+			for j := range reader.fields {
+				if r := &reader.fields[j]; slices.Contains(r.aliases, name) && t.field(r.name) == nil {
+					name, rf = r.name, r
+				}
+			}
+		}
+		k, ok := n.to.members[name]
+		if !ok || taken[k] {
+			n.kids = append(n.kids, p.skip(f.typ))
+			continue
+		}
+		taken[k] = true
+		var rt *avroType
+		if rf != nil {
+			rt = rf.typ
+		}
+		n.kids = append(n.kids, p.node(f.typ, rt, &n.to.kids[k], true))
+	}
+	for _, f := range n.to.typ.Fields {
+		k := n.to.members[f.Name]
+		if taken[k] {
+			continue
+		}
+		r := avroRest{to: &n.to.kids[k]}
+		if rf := reader.field(f.Name); rf != nil && rf.deflt != nil {
+			r.node, r.deflt = p.node(rf.typ, nil, r.to, true), rf.deflt
+		}
+		n.rest = append(n.rest, r)
+	}
+}
+
+// pairs reads an array of records of key and value, as Kafka Connect writes maps whose keys are no texts.
+func (p *avroPlanner) pairs(n *avroNode, t *avroType) {
+	n.put = putPairs
+	for i := range t.fields {
+		switch f := &t.fields[i]; f.name {
+		case "key":
+			n.kids = append(n.kids, p.node(f.typ, nil, &n.to.kids[0], true))
+		case "value":
+			n.kids = append(n.kids, p.node(f.typ, nil, &n.to.kids[1], true))
+		default:
+			n.kids = append(n.kids, p.skip(f.typ))
+		}
+	}
+}
+
+// scaled reads Debezium's decimals of any scale.
+func (p *avroPlanner) scaled(n *avroNode, t *avroType) bool {
+	if len(t.fields) != 2 || t.fields[0].name != "scale" || t.fields[0].typ.kind != avroInt || t.fields[1].name != "value" ||
+		t.fields[1].typ.kind != avroBytes || !numeric(n.to.shape) && n.to.shape != shapeText {
+		return false
+	}
+	n.put = putScaled
+	return true
+}
+
+// numeric reports whether a column holds numbers.
+func numeric(s shape) bool { return s >= shapeInt8 && s <= shapeDecimal }
+
+// single chooses what is done with a single value; putSkip: the column cannot hold it.
+func (p *avroPlanner) single(n *avroNode, t *avroType) {
+	s := n.to.shape
+	switch t.kind {
+	case avroBoolean:
+		if s == shapeBool {
+			n.put = putBool
+		}
+	case avroInt, avroLong:
+		p.whole(n, t)
+	case avroFloat, avroDouble:
+		if s == shapeFloat32 || s == shapeFloat64 || s == shapeText {
+			n.put = putNumeral
+		}
+	case avroEnum:
+		if s == shapeText {
+			n.put, n.symbols = putText, symbolsOf(t)
+		}
+	case avroString:
+		switch {
+		case s == shapeText:
+			n.put = putText
+		case s == shapeBytes:
+			n.put = putBinary
+		case s != shapeBool && s < shapeStruct:
+			n.put = putParse
+		}
+	case avroBytes, avroFixed:
+		switch {
+		case t.isDecimal() && (numeric(s) || s == shapeText):
+			n.put = putDecimal
+		case s == shapeText && t.logical == "uuid" && t.size == 16:
+			n.put = putUUID
+		case s == shapeText && t.kind == avroBytes:
+			n.put = putText
+		case s == shapeBytes:
+			n.put = putBinary
+		}
+	}
+}
+
+func symbolsOf(t *avroType) (out [][]byte) {
+	for _, s := range t.symbols {
+		out = append(out, []byte(s))
+	}
+	return out
+}
+
+// whole chooses what is done with int and long, which are also dates, times and timestamps.
+func (p *avroPlanner) whole(n *avroNode, t *avroType) {
+	c := n.to
+	time, isTime := avroTimes[t.logical]
+	stamp, isStamp := avroTimestamps[t.logical]
+	switch isDate := avroDates[t.logical]; c.shape {
+	case shapeInt64:
+		n.put = putInt64
+	case shapeInt32:
+		n.put = putInt32
+	case shapeFloat64:
+		n.put = putFloat64
+	case shapeInt8, shapeInt16, shapeFloat32, shapeDecimal:
+		n.put = putNumeral
+	case shapeText:
+		switch {
+		case isTime:
+			n.put, n.scale = putClock, time
+		case !isDate && !isStamp: // their number would say nothing
+			n.put = putText
+		}
+	case shapeDate:
+		if !isTime && !isStamp {
+			n.put = putDate
+		}
+	case shapeTime:
+		if !isTime {
+			time = 3
+		}
+		if !isDate && !isStamp {
+			n.put, n.mul, n.div, n.high = putTime, 1, int64(pow10[time-3]), dayMillis-1
+		}
+	case shapeTimestamp:
+		if !isStamp {
+			stamp = c.unit
+		}
+		if !isDate && !isTime {
+			n.put, n.mul, n.div = putTimestamp, 1, 1
+			if stamp > c.stored {
+				n.div = int64(pow10[stamp-c.stored])
+			} else {
+				n.mul = int64(pow10[c.stored-stamp])
+			}
+			n.low, n.high = momentRange(c.stored)
+		}
+	}
+}
+
+// momentRange gives the first and last moment that a timestamp column can hold.
+func momentRange(digits int) (low, high int64) {
+	perDay := int64(86400 * pow10[digits])
+	if digits == 9 {
+		return -106751 * perDay, 106750*perDay + (perDay - 1)
+	}
+	return minDay * perDay, maxDay*perDay + (perDay - 1)
+}
+
+// setKind makes a node of a text give the kind of the row.
+func (p *avroPlanner) setKind(n *avroNode) {
+	if n.kind != avroUnion {
+		n.put = putKind
+	}
+	for i := range n.kids {
+		if n.kids[i].kind != avroNull {
+			n.kids[i].put = putKind
+		}
+	}
+}
+
+// skip makes the node that passes over a value.
+func (p *avroPlanner) skip(t *avroType) avroNode {
+	n := avroNode{kind: t.kind, null: -1, size: t.size}
+	switch t.kind {
+	case avroEnum:
+		n.symbols = symbolsOf(t)
+	case avroArray, avroMap:
+		n.kids = []avroNode{p.skip(t.items)}
+	case avroUnion:
+		if rest, null := t.nullable(); null && len(rest) == 1 && len(t.branches) == 2 {
+			n = p.skip(rest[0])
+			n.null = t.nullBranch()
+			return n
+		}
+		for _, x := range t.branches {
+			n.kids = append(n.kids, p.skip(x))
+		}
+	case avroRecord:
+		if n.link = p.skips[t]; n.link == nil {
+			n.link = &avroNode{kind: avroRecord, null: -1}
+			p.skips[t] = n.link
+			for i := range t.fields {
+				n.link.kids = append(n.link.kids, p.skip(t.fields[i].typ))
+			}
+		}
+	}
+	return n
+}
+
+// planOf makes the plan for a writer's schema.
+func (p *avroPlanner) planOf(w, reader WriterSchema, key bool) (out avroPlan) {
+	t, err := parseAvro(w)
+	if err != nil {
+		return avroPlan{refused: err.Error()}
+	}
+	if key {
+		return p.keyPlan(t)
+	}
+	var rt *avroType
+	if reader.Text != "" {
+		if rt, err = parseAvro(reader); err != nil {
+			return avroPlan{refused: fmt.Sprintf("the reader's schema: %v", err)}
+		}
+	}
+	return p.plan(t, rt)
+}
