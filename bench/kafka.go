@@ -163,8 +163,9 @@ func (f *feed) read(ctx context.Context, table *engine.Table, store storage.Stor
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done, rejected := int64(0), int64(0)
+	dead := ingest.NewDeadLetters(storage.Sub(store, "dead"), ingest.DeadLetterSettings{}, lab.Env())
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{HubConfig: ingest.HubConfig{Brokers: f.brokers}, Topic: topic}, table,
-		ingest.NewDeadLetters(store, ingest.DeadLetterSettings{}, lab.Env()), lab.Env(), ingest.Events{
+		dead, lab.Env(), ingest.Events{
 			Committed: func(c ingest.Committed) {
 				rejected += c.Rejected
 				if done += c.Records; done >= f.records {
@@ -172,6 +173,7 @@ func (f *feed) read(ctx context.Context, table *engine.Table, store storage.Stor
 				}
 			},
 		})
+	err = errors.Join(err, dead.Close(context.WithoutCancel(ctx)))
 	switch {
 	case err != nil:
 		return err

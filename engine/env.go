@@ -83,6 +83,9 @@ type Settings struct {
 	Lookups *lookup.Cache
 	// CopyAll copies what compactions of a table with primary key write even if they look nothing up themselves.
 	CopyAll bool
+	// Restart has a job begin anew whose progress is lost, where Open would give ErrProgressLost: for those who know what
+	// it can have been.
+	Restart bool
 	// Events are called on what happens; nil functions are skipped.
 	Events Events
 }

@@ -115,7 +115,7 @@ func (t *Table) findProgress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if opened > 0 && closed == nil {
+	if opened > 0 && closed == nil && !t.set.Restart {
 		return fmt.Errorf("%w: job %q of %s: no snapshot of it is left (expired by another engine?) and its epoch %d did not end cleanly; "+
 			"find out how far it came, then start it under a new job name with explicit start offsets", ErrProgressLost, t.set.Job, t.store.URL(""), opened)
 	}

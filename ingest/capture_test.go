@@ -342,9 +342,9 @@ func (c *capture) play(t *testing.T, s *sourceTable, store storage.Store, cfg de
 	t.Helper()
 	ctx := context.Background()
 	table := openTarget(t, store)
-	dead := NewDeadLetters(store, DeadLetterSettings{}, testEnv())
+	dead := NewDeadLetters(storage.Sub(store, "dead"), DeadLetterSettings{}, testEnv())
 	total, err := feed(ctx, c.records[s.name], cfg, table, dead, r, 500)
-	if err = errors.Join(err, table.Close(ctx)); err != nil {
+	if err = errors.Join(err, dead.Close(ctx), table.Close(ctx)); err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
 	return total
@@ -353,16 +353,11 @@ func (c *capture) play(t *testing.T, s *sourceTable, store storage.Store, cfg de
 // refused fails if records went to the dead letters.
 func refused(t *testing.T, store storage.Store, want int) {
 	t.Helper()
-	n := 0
-	for l, err := range ReadDeadLetters(context.Background(), store) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n++; n > want {
-			t.Errorf("dead letter: %s offset %d: %s", l.Topic, l.Offset, l.Reason)
-		}
+	letters := lettersIn(t, storage.Sub(store, "dead"))
+	for _, l := range letters[min(want, len(letters)):] {
+		t.Errorf("dead letter: %s offset %d: %s", l.Topic, l.Offset, l.Reason)
 	}
-	if n < want {
+	if n := len(letters); n < want {
 		t.Errorf("%d dead letters, want %d", n, want)
 	}
 }

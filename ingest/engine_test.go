@@ -110,7 +110,7 @@ func runUntilCrash(t *testing.T, c *crashing, cfg KafkaConfig, end string) (cras
 		}
 		return true
 	}
-	dead := NewDeadLetters(store, DeadLetterSettings{Patience: 10 * time.Millisecond}, hasty())
+	dead := NewDeadLetters(storage.Sub(store, "dead"), DeadLetterSettings{Engine: engine.Settings{Job: "kafka-t"}}, hasty())
 	p := start(cfg, table, dead, Events{})
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		// The table's own view: storage may be ahead of it when a reply was lost.
@@ -123,7 +123,7 @@ func runUntilCrash(t *testing.T, c *crashing, cfg KafkaConfig, end string) (cras
 		}
 	}
 	err = p.stop(t)
-	cerr := table.Close(ctx)
+	cerr := errors.Join(dead.Close(ctx), table.Close(ctx))
 	if c.left.Load() <= 0 {
 		return true
 	}
@@ -168,13 +168,7 @@ func TestKafkaIntoEngine(t *testing.T) {
 			if got := scan(t, c.mem, unique); !reflect.DeepEqual(got, model) {
 				t.Fatalf("%d rows in the table, %d in the model", len(got), len(model))
 			}
-			letters := 0
-			for _, err := range ReadDeadLetters(context.Background(), c.mem) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				letters++
-			}
+			letters := len(lettersIn(t, storage.Sub(c.mem, "dead")))
 			if letters != poison || crashes < rounds/3 {
 				t.Errorf("%d dead letters for %d bad records; %d crashes", letters, poison, crashes)
 			}

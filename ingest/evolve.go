@@ -43,7 +43,7 @@ func (b *batcher) evolve(ctx context.Context, r *decode.Record, need *decode.Nee
 	for range maxEvolutions {
 		s, err := b.follower.alter(ctx, need.Changes)
 		if errors.Is(err, schema.ErrAlter) {
-			return b.dec.Rows(), &decode.RowError{Offset: -1, Reason: err.Error()}
+			return b.dec.Rows(), &decode.RowError{Offset: -1, Code: decode.NoSchema, Reason: err.Error()}
 		}
 		if err != nil {
 			return 0, err
@@ -63,5 +63,5 @@ func (b *batcher) evolve(ctx context.Context, r *decode.Record, need *decode.Nee
 		}
 		need = more
 	}
-	return b.dec.Rows(), &decode.RowError{Offset: -1, Reason: fmt.Sprintf("the table's schema was changed %d times for it, and it still does not fit: %s", maxEvolutions, need)}
+	return b.dec.Rows(), &decode.RowError{Offset: -1, Code: decode.NoSchema, Reason: fmt.Sprintf("the table's schema was changed %d times for it, and it still does not fit: %s", maxEvolutions, need)}
 }

@@ -183,17 +183,18 @@ func (l *list) Add(_ context.Context, x Letter) error {
 	return nil
 }
 
-func (l *list) Flush(context.Context) error {
+func (l *list) Flush(context.Context, Progress) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flushed = len(l.letters)
 	return l.err
 }
 
-func (l *list) Discard() {
+func (l *list) Rewind(context.Context, Progress) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.letters = l.letters[:l.flushed]
+	return nil
 }
 
 func (l *list) all() (out []string) {

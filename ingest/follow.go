@@ -122,9 +122,18 @@ func (o *outdated) Error() string {
 //
 // Each further pass follows a change of the schema that somebody made since the pass before, and commits the first that
 // it reads (again says so), so that only changes without end could keep a stream from its commits.
-func passes(ctx context.Context, table Table, events Events, pass func(again bool) error) error {
+//
+// Dead letters are told from where each pass reads on.
+func passes(ctx context.Context, table Table, dead DeadLetter, events Events, pass func(again bool) error) error {
 	for again := false; ; again = true {
-		err := pass(again)
+		at, _, err := table.LastProgress(ctx)
+		if err == nil {
+			err = dead.Rewind(ctx, at)
+		}
+		if err != nil {
+			return stopped(ctx, err)
+		}
+		err = pass(again)
 		var old *outdated
 		if !errors.As(err, &old) {
 			return err

@@ -130,7 +130,7 @@ func RunKafka(ctx context.Context, cfg KafkaConfig, table Table, dead DeadLetter
 		return err
 	}
 	c := &cluster{cfg: cfg, hub: hub, schemas: schemas, env: env, events: events}
-	return passes(ctx, table, events, func(again bool) error { return c.pass(ctx, again, table, dead) })
+	return passes(ctx, table, dead, events, func(again bool) error { return c.pass(ctx, again, table, dead) })
 }
 
 // pass reads the topic from the last commit on, by the schema that the table has now.
@@ -154,7 +154,7 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	}
 	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
 	follow.patience = cfg.Patience
-	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, schemas: c.schemas}, pos)
+	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, source: pos.topicID, schemas: c.schemas}, pos)
 	if err != nil {
 		return stopped(ctx, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
+	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
@@ -190,7 +191,8 @@ func TestKafkaExactlyOnce(t *testing.T) {
 			}
 			return nil, false
 		}
-		p := start(cfg, table, NewDeadLetters(store, DeadLetterSettings{}, testEnv()), Events{})
+		dead := NewDeadLetters(store, DeadLetterSettings{Engine: engine.Settings{Job: "t"}}, testEnv())
+		p := start(cfg, table, dead, Events{})
 		end := fmt.Sprintf(`{"0":%d,"1":%d,"2":%d}`, next[0], next[1], next[2])
 		table.until(t, "end or crash", func() bool { return len(p.done) > 0 || table.property(PropOffsets) == end })
 		if err := p.stop(t); errors.Is(err, errCrash) {
@@ -198,13 +200,13 @@ func TestKafkaExactlyOnce(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		if err := dead.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		table.crash()
 	}
 	checkOffsets(t, table.committed(), want)
-	for l, err := range ReadDeadLetters(context.Background(), store) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, l := range lettersIn(t, store) {
 		at := [2]int64{int64(l.Partition), l.Offset}
 		if !poison[at] || l.Topic != "t" || l.Reason == "" {
 			t.Fatalf("letter %+v", l)

@@ -16,6 +16,8 @@ import (
 type LinesConfig struct {
 	// Name identifies the input: as the topic of records and dead letters, and when a run is resumed. Default "stdin".
 	Name string
+	// Run identifies the run, or the job of which it is one, in dead letters. Default: a new name each time.
+	Run string
 	// Resume goes on behind the lines that the last snapshot of this job holds, after checking that the input begins
 	// with the very same bytes. Without it every run starts at the first line.
 	Resume bool
@@ -48,10 +50,13 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if cfg.Decode.Format.Framed() {
 		return LinesResult{}, fmt.Errorf("%w: format %q has no lines", ErrConfig, cfg.Decode.Format)
 	}
+	if cfg.Run == "" {
+		cfg.Run = env.NewID()
+	}
 	if cfg.Decode.MaxRecordBytes <= 0 {
 		cfg.Decode.MaxRecordBytes = decode.DefaultRecordBytes
 	}
-	in := &lineInput{name: cfg.Name, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
+	in := &lineInput{name: cfg.Name, runID: cfg.Run, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
 	if _, err := newLinePass(cfg, table, env, events, in); err != nil { // before anything is read
 		return LinesResult{}, err
 	}
@@ -67,7 +72,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	defer stop()
 	go readChunks(reading, r, in.chunks, in.free)
 	var total Committed
-	err := passes(ctx, table, events, func(again bool) error {
+	err := passes(ctx, table, dead, events, func(again bool) error {
 		if !in.kept.rewindable() {
 			return fmt.Errorf("the table's columns changed while a line too long to be kept was written: what follows line %d of %s was not written; give the rest again", in.committed.lines, cfg.Name)
 		}
@@ -76,7 +81,7 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 			return err
 		}
 		c := &committer{table: table, follower: s.batch.follower, dead: dead, env: env, events: events, limits: cfg.Limits.withDefaults(),
-			progress:   func() Progress { return Progress{Properties: s.done.properties(cfg.Name)} },
+			progress:   func() Progress { return Progress{Properties: s.done.properties(cfg.Name, cfg.Run)} },
 			published:  func() { in.committed = s.done; in.kept.release(s.done.bytes) },
 			rewindable: in.kept.rewindable,
 			eager:      again,
@@ -95,8 +100,8 @@ type linePosition struct {
 	records, rejected int64
 }
 
-func (p linePosition) properties(name string) map[string]string {
-	return map[string]string{PropKind: kindLines, PropTopic: name,
+func (p linePosition) properties(name, run string) map[string]string {
+	return map[string]string{PropKind: kindLines, PropTopic: name, PropRun: run,
 		PropLine: strconv.FormatInt(p.lines, 10), PropBytes: strconv.FormatInt(p.bytes, 10),
 		PropChecksum: fmt.Sprintf("%08x", p.sum),
 		PropRecords:  strconv.FormatInt(p.records, 10), PropRejected: strconv.FormatInt(p.rejected, 10)}
@@ -107,6 +112,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // lineInput is an input over all passes over it.
 type lineInput struct {
 	name   string
+	runID  string
 	input  io.Reader
 	chunks chan chunk
 	free   chan []byte
@@ -142,7 +148,7 @@ func newLinePass(cfg LinesConfig, table Table, env Env, events Events, in *lineI
 	}
 	pos := in.committed
 	return &lineSource{lineInput: in, maxLine: cfg.Decode.MaxRecordBytes, read: pos, done: pos, asked: pos.bytes, sum: pos.sum,
-		batch: batcher{dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, events, cfg.Limits)}}, nil
+		batch: batcher{source: in.runID, dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, events, cfg.Limits)}}, nil
 }
 
 // resumeFrom skips what the last snapshot holds.

@@ -44,6 +44,8 @@ type Limits struct {
 	CommitBytes int64
 	// StopTimeout bounds the last flush and commit after the context has ended. Default 30 s.
 	StopTimeout time.Duration
+	// Pause ends the pipeline with ErrTooManyRefused when so many records are refused.
+	Pause PauseRule
 }
 
 func (l Limits) withDefaults() Limits {
@@ -130,10 +132,11 @@ type committer struct {
 	stop       <-chan struct{}  // the pipeline is told to end
 	tick, idle <-chan time.Time // a commit is due then; nil: nothing waits for it
 
-	tally   Committed // since the last commit
-	total   Committed // of the run
-	pending bool
-	first   *schema.Schema // of the first unit since the last commit
+	refusals *refusals // nil: any number may be
+	tally    Committed // since the last commit
+	total    Committed // of the run
+	pending  bool
+	first    *schema.Schema // of the first unit since the last commit
 }
 
 // idleInterval is how long a position may wait that moved without a record (over the markers of transactions). It must
@@ -158,6 +161,9 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 			}
 			if err := c.take(ctx, u); err != nil {
 				return err
+			}
+			if err := c.refusals.add(c.env.Now(), u.tally.Records, u.tally.Rejected); err != nil {
+				return errors.Join(err, c.commitDue(ctx))
 			}
 			if u.tally.Records == 0 && c.idle == nil {
 				c.idle = c.env.After(idleInterval)
@@ -249,10 +255,6 @@ func (c *committer) commit(ctx context.Context) error {
 	start := c.env.Now()
 	snap, err := c.publish(ctx)
 	if err != nil {
-		var old *outdated
-		if errors.As(err, &old) {
-			c.dead.Discard()
-		}
 		return err
 	}
 	c.follower.committed()
@@ -287,7 +289,7 @@ func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
 			}
 		}
 	}
-	if err := c.dead.Flush(ctx); err != nil {
+	if err := c.dead.Flush(ctx, c.progress()); err != nil {
 		return nil, err
 	}
 	snap, err := commit(ctx, c.progress())
@@ -346,6 +348,7 @@ func pump(ctx context.Context, src source, c *committer) error {
 	defer release()
 
 	c.stop = ctx.Done()
+	c.refusals = newRefusals(c.limits.Pause, c.env.Now())
 	var srcErr error
 	go func() {
 		defer close(units)
@@ -387,6 +390,7 @@ type batcher struct {
 	follower *follower
 	place    place
 	schemas  *schemaFetcher // nil: records have no schema id
+	source   string         // of dead letters
 	out      chan<- unit
 	rejects  []Letter
 	kept     int // bytes of the rejects
@@ -428,9 +432,9 @@ func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 	b.tally.Rows += rows
 	switch {
 	case err != nil:
-		l := newLetter(r, err)
+		l := newLetter(r, b.source, err)
 		b.rejects = append(b.rejects, l)
-		b.kept += len(l.Key) + len(l.Raw)
+		b.kept += l.bytes()
 		b.tally.Rejected++
 	case rows == 0:
 		b.tally.Tombstones++

@@ -16,6 +16,7 @@ const (
 	PropTopicID  = "calve.source.topic-id" // Kafka: topic id (UUID); a re-created topic has another
 	PropOffsets  = "calve.source.offsets"  // Kafka: {"partition": next offset to read}
 	PropEpochs   = "calve.source.epochs"   // Kafka: {"partition": leader epoch of the last record read}
+	PropRun      = "calve.source.run"      // lines: the run, or the job whose runs go on with each other
 	PropLine     = "calve.source.line"     // lines: number of lines read
 	PropBytes    = "calve.source.bytes"    // lines: bytes read
 	PropChecksum = "calve.source.checksum" // lines: CRC-32C of these bytes

@@ -74,7 +74,7 @@ type fakeSource struct {
 }
 
 func (f *fakeSource) run(table Table, events Events) error {
-	return passes(context.Background(), table, events, func(again bool) error {
+	return passes(context.Background(), table, &list{}, events, func(again bool) error {
 		f.passes++
 		cfg := decode.Config{Schema: table.Schema()}
 		dec, err := decode.New(cfg)

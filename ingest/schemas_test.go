@@ -68,10 +68,9 @@ func runUntil(t *testing.T, store storage.Store, cfg KafkaConfig, env Env, event
 	if err != nil {
 		t.Fatal(err)
 	}
+	dead := NewDeadLetters(storage.Sub(store, "dead"), DeadLetterSettings{Engine: engine.Settings{Job: "kafka-t"}}, testEnv())
 	done := make(chan error, 1)
-	go func() {
-		done <- RunKafka(ctx, cfg, table, NewDeadLetters(store, DeadLetterSettings{}, testEnv()), env, events)
-	}()
+	go func() { done <- RunKafka(ctx, cfg, table, dead, env, events) }()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		last, _, err := table.LastProgress(ctx)
 		if err == nil && last.Properties[PropOffsets] == end || len(done) > 0 {
@@ -82,7 +81,7 @@ func runUntil(t *testing.T, store storage.Store, cfg KafkaConfig, env Env, event
 		}
 	}
 	cancel()
-	if err := errors.Join(<-done, table.Close(context.Background())); err != nil {
+	if err := errors.Join(<-done, dead.Close(context.Background()), table.Close(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -141,8 +140,8 @@ func captureAvroRecords(t *testing.T) {
 	cfg := b.config()
 	cfg.Topic, cfg.Registry, cfg.Decode = "avro-records.orders", client, decode.Config{Format: decode.Avro}
 	runUntil(t, store, cfg, testEnv(), Events{}, encodeMap(map[int32]int64{0: next[0], 1: next[1]}))
-	for l, err := range ReadDeadLetters(context.Background(), store) {
-		t.Fatal(l.Reason, err)
+	for _, l := range lettersIn(t, storage.Sub(store, "dead")) {
+		t.Fatal(l.Reason)
 	}
 
 	text, err := os.ReadFile(captureDir + "avro-records.expected.json")
@@ -277,10 +276,7 @@ func hardBadAvro(t *testing.T) {
 		t.Errorf("the unknown id was asked for %d times", reg.Asked("/schemas/ids/99"))
 	}
 	letters := map[int64]Letter{}
-	for l, err := range ReadDeadLetters(context.Background(), store) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, l := range lettersIn(t, storage.Sub(store, "dead")) {
 		letters[l.Offset] = l
 	}
 	for i, x := range bad {
@@ -318,8 +314,8 @@ func TestRegistryDown(t *testing.T) {
 	if got := jsonRows(t, store); len(got) != 3 {
 		t.Fatalf("rows %v", got)
 	}
-	for l, err := range ReadDeadLetters(context.Background(), store) {
-		t.Error(l.Reason, err)
+	for _, l := range lettersIn(t, storage.Sub(store, "dead")) {
+		t.Error(l.Reason)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/storage"
 )
 
 func init() { RegisterScenario(Scenario{Name: "kill", Run: judgeKills}) }
@@ -110,7 +116,7 @@ func (k *killing) run(ctx context.Context) error {
 	if k.progress < kills/4 {
 		return fmt.Errorf("only %d of %d lives of calve committed something: the test has shown too little", k.progress, kills)
 	}
-	return k.checkDeadLetters()
+	return k.checkDeadLetters(ctx)
 }
 
 func (k *killing) configure(kafka *Kafka) error {
@@ -253,29 +259,23 @@ func (k *killing) checkKeyed(ctx context.Context, reader PaimonReader) error {
 	return nil
 }
 
-// checkDeadLetters looks for every broken record in the dead letters of both tables; a crash may leave one twice.
-func (k *killing) checkDeadLetters() error {
+// checkDeadLetters looks for every broken record in the dead letters of both tables, once.
+func (k *killing) checkDeadLetters(ctx context.Context) error {
 	for _, table := range []string{"kill.appended", "kill.keyed"} {
-		found := map[string]bool{}
-		err := filepath.WalkDir(filepath.Join(k.place.folder(table), "calve", "dead-letter"), func(path string, e os.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return err
-			}
-			in, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			return EachLine(in, func(line []byte) error {
-				letter, err := decodeObject(line)
-				if err == nil {
-					found[fmt.Sprint(letter["partition"], "/", letter["offset"])] = true
-				}
-				return err
-			})
-		})
+		store, err := storage.NewLocal(k.place.folder(table + "__dead"))
 		if err != nil {
-			return fmt.Errorf("dead letters of %s: %w", table, err)
+			return err
+		}
+		found := map[string]bool{}
+		for letter, err := range ingest.ReadDeadLetters(ctx, store, ingest.LetterQuery{Bare: true}, ingest.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: slog.New(slog.DiscardHandler)}) {
+			if err != nil {
+				return fmt.Errorf("dead letters of %s: %w", table, err)
+			}
+			position := fmt.Sprint(letter.Partition, "/", letter.Offset)
+			if found[position] {
+				return fmt.Errorf("the broken record at %s is twice in the dead letters of %s", position, table)
+			}
+			found[position] = true
 		}
 		want := k.events.Broken()
 		for _, position := range want {

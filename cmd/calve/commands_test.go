@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,13 +171,13 @@ func TestPut(t *testing.T) {
 		t.Errorf("scan: %s", got)
 	}
 	c.fails("{\"id\":5}\n\n{\"id\":\"many\"}\n[]\n{\"kind\":\"x\"}\n{\"id\":6", []string{"put", "t"},
-		"4 lines refused and kept in file://"+c.dir+"/default.db/t/calve/dead-letter; the first is line 3: column \"id\": ")
+		"4 lines refused and kept in the table t__dead; the first is line 3: column \"id\": ")
 	var letters []ingest.Letter
-	st, err := storage.NewLocal(filepath.Join(c.dir, "default.db", "t"))
+	st, err := storage.NewLocal(filepath.Join(c.dir, "default.db", "t__dead"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for l, err := range ingest.ReadDeadLetters(t.Context(), st) {
+	for l, err := range ingest.ReadDeadLetters(t.Context(), st, ingest.LetterQuery{}, engineEnv(slog.New(slog.DiscardHandler))) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/schema"
 )
 
@@ -26,8 +28,8 @@ func (a *app) putCmd() *cobra.Command {
 		Long: `Read JSON objects, one a line, from standard input or a file, and write them as rows. With --op (default "op") a field
 names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is an upsert.
 
-A line that cannot be a row of the table goes to TABLE/calve/dead-letter/ with the reason; put then ends with exit code 1
-after everything else was written. With --job the lines are written exactly once over several tries: a put that was
+A line that cannot be a row of the table goes to the table TABLE__dead with the reason (calve dead ls TABLE); put then ends
+with exit code 1 after everything else was written. With --job the lines are written exactly once over several tries: a put that was
 interrupted goes on behind the last line that was committed, when it is given the same input again.`,
 		Example: `  echo '{"id":1,"item":"ice"}' | calve put shop.orders -w file:///data/lake
   zcat changes.jsonl.gz | calve put shop.orders -w file:///data/lake --job load-2026-11-29
@@ -42,6 +44,10 @@ interrupted goes on behind the last line that was committed, when it is given th
 			if err != nil {
 				return err
 			}
+			deadStore, err := a.table(cmd.Context(), args[0]+"$dead", writes)
+			if err != nil {
+				return err
+			}
 			in, name, err := a.input(file)
 			if err != nil {
 				return err
@@ -53,12 +59,14 @@ interrupted goes on behind the last line that was committed, when it is given th
 			}
 			defer func() { err = errors.Join(err, closeTable(cmd.Context(), tab)) }()
 			env := ingest.Env{Now: time.Now, After: time.After, NewID: uuid.NewString, Rand: rand.Uint64, Log: log}
+			dead := ingest.NewDeadLetters(deadStore, ingest.DeadLetterSettings{Engine: engine.Settings{Job: job}}, env)
+			defer func() { err = errors.Join(err, dead.Close(context.WithoutCancel(cmd.Context()))) }()
 			var first *ingest.Letter
 			p := newProgress(a.err, !a.json)
 			res, err := ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{
-				Name: name, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
+				Name: name, Run: job, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
 				Decode: decode.Config{Format: decode.Format(format), OpField: op, Evolution: decode.Evolution(evolution)},
-			}, tab, ingest.NewDeadLetters(st, ingest.DeadLetterSettings{}, env), env, ingest.Events{
+			}, tab, dead, env, ingest.Events{
 				Committed: func(c ingest.Committed) { p.add(c.Rows, "rows written") },
 				Rejected: func(l ingest.Letter) {
 					if first == nil {
@@ -77,7 +85,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 			if err != nil {
 				return err
 			}
-			return a.putDone(args[0], st.URL(ingest.DeadLetterDir), res, first)
+			return a.putDone(args[0], res, first)
 		},
 	}
 	f := c.Flags()
@@ -98,7 +106,7 @@ func (a *app) input(file string) (io.ReadCloser, string, error) {
 	return f, file, err
 }
 
-func (a *app) putDone(table, deadLetters string, res ingest.LinesResult, first *ingest.Letter) error {
+func (a *app) putDone(table string, res ingest.LinesResult, first *ingest.Letter) error {
 	var err error
 	switch {
 	case a.json:
@@ -109,7 +117,7 @@ func (a *app) putDone(table, deadLetters string, res ingest.LinesResult, first *
 		_, err = fmt.Fprintf(a.out, "%s: %s from %s, snapshot %d\n", table, count(res.Rows, "row"), count(res.Lines, "line"), res.Snapshot)
 	}
 	if err == nil && first != nil && res.Rejected > 0 {
-		fmt.Fprintf(a.err, "calve: %s refused and kept in %s; the first is line %d: %s\n", count(res.Rejected, "line"), deadLetters, first.Offset, first.Reason)
+		fmt.Fprintf(a.err, "calve: %s refused and kept in the table %s; the first is line %d: %s\n", count(res.Rejected, "line"), config.DeadTable(table), first.Offset, first.Reason)
 		err = errReported
 	}
 	return err

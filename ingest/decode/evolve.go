@@ -107,7 +107,7 @@ func (d *rowBuilder) widen(c *column, to schema.Type) bool {
 // if the record is to be refused.
 func (d *rowBuilder) addField(parent []string, fields []schema.Field, name string, value []byte, at int) int {
 	refuse := func(reason string) int {
-		d.bad = RowError{Offset: at, InKey: d.inKey, Column: strings.Join(append(slices.Clone(parent), name), "."), Reason: reason}
+		d.bad = RowError{Offset: at, InKey: d.inKey, Code: NoSchema, Column: strings.Join(append(slices.Clone(parent), name), "."), Reason: reason}
 		return -1
 	}
 	t, known, err := Infer(value)

@@ -61,7 +61,7 @@ const (
 	NoKey     Code = "key"       // a key column, or the key of a delete, is missing or null
 	IsNull    Code = "null"      // a NOT NULL column is missing or null
 	BadValue  Code = "value"     // a column cannot hold the value: another type, out of range, too long
-	NoSchema  Code = "schema"    // the registry does not know the writer's schema, or it cannot be read into the table
+	NoSchema  Code = "schema"    // the registry does not know the writer's schema, or the table would need a change that policy forbids or that cannot be
 	BrokeRule Code = "rule"      // the table's merge engine cannot take the row
 )
 

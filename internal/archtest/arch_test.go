@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"reader":              {"schema", "storage", "internal/binrow", "internal/datafile", "internal/indexfile", "internal/predicate", "internal/rowjson", "manifest", "lsm", "internal/lookup"},
 	"ingest/decode":       {"schema"},
 	"ingest/registry":     {"ingest/decode"},
-	"ingest":              {"schema", "storage", "manifest", "engine", "ingest/decode"},
+	"ingest":              {"schema", "storage", "manifest", "engine", "reader", "ingest/decode"},
 	"internal/server":     {"schema", "storage", "manifest", "engine", "reader", "export", "ingest", "ingest/decode", "internal/changes", "internal/config"},
 	"internal/demo":       {"*"},
 	"cmd/calve":           {"*"},

@@ -58,6 +58,17 @@ func (c *checker) together(cfg *Config) {
 			c.failAt(at+".table", "%q is already written by pipeline %q; one pipeline a table", p.Table, other)
 		}
 		tables[p.Table] = p.Name
+		dead := p.DeadTable()
+		if _, err := TablePath(dead); err != nil {
+			c.failAt(at+".dead-letters.table", "%v", err)
+		}
+		if other, ok := tables[dead]; ok {
+			c.failAt(at+".dead-letters.table", "%q is already written by pipeline %q; dead letters have a table for each pipeline", dead, other)
+		}
+		tables[dead] = p.Name
+		if p.Dead.Percent > 100 {
+			c.failAt(at+".dead-letters.pause-percent", "%d is more than 100", p.Dead.Percent)
+		}
 		for _, col := range slices.Sorted(maps.Keys(p.Kafka.Fields)) {
 			if from := p.Kafka.Fields[col]; !slices.Contains(recordFields, from) {
 				c.failAt(at+".kafka.fields."+col, "%q is not one of %s", from, strings.Join(recordFields, ", "))

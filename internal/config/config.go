@@ -73,7 +73,29 @@ type Pipeline struct {
 	Compaction     Workers  `yaml:"compaction" doc:"Background compaction of the table."`
 	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
 	ExpireEvery    Duration `yaml:"expire-every" doc:"Time between two removals of old snapshots; 0s for never." default:"1m"`
+	Dead           Dead     `yaml:"dead-letters" doc:"What happens to records that the table cannot take."`
 }
+
+// Dead says where refused records go, and when there are too many of them.
+type Dead struct {
+	Table   string   `yaml:"table" doc:"Table of the refused records; default: the pipeline's table with __dead behind its name."`
+	Limit   Size     `yaml:"limit" doc:"Size of that table's files at which the pipeline stops." default:"1gb"`
+	Percent int      `yaml:"pause-percent" doc:"The pipeline pauses when so many of 100 records are refused; 0 for never." default:"50"`
+	Window  Duration `yaml:"pause-window" doc:"The records of this time count for pause-percent." default:"1m"`
+	Least   int      `yaml:"pause-least" doc:"Records that the window must hold before pause-percent counts." default:"1000"`
+}
+
+// DeadTable is the name of the table of a pipeline's dead letters.
+func (p *Pipeline) DeadTable() string {
+	if p.Dead.Table != "" {
+		return p.Dead.Table
+	}
+	return DeadTable(p.Table)
+}
+
+// DeadTable is the name that the table of a table's dead letters has unless it is configured. Names with $ are system
+// tables for Paimon and Trino, so it has none; for calve NAME$dead is the same.
+func DeadTable(table string) string { return table + "__dead" }
 
 // Kafka is a topic to read.
 type Kafka struct {
@@ -125,11 +147,14 @@ type Duration time.Duration
 type Size int64
 
 // TablePath is the folder of the table database.table in its warehouse, as Paimon's filesystem catalog lays it out. A
-// name without database is in the database "default".
+// name without database is in the database "default"; NAME$dead is the table of NAME's dead letters.
 func TablePath(name string) (string, error) {
 	db, table, ok := strings.Cut(name, ".")
 	if !ok {
 		db, table = "default", name
+	}
+	if of, ok := strings.CutSuffix(table, "$dead"); ok {
+		table = DeadTable(of)
 	}
 	if strings.Contains(table, "$") {
 		return "", fmt.Errorf("table name %q: a name with $ is a system table or a branch; calve reads branches, as database.table$branch_NAME, in the commands that read", name)

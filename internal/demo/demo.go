@@ -55,6 +55,7 @@ const (
 type demo struct {
 	Options
 	store storage.Store
+	dead  storage.Store // of its dead letters
 	table *engine.Table
 
 	produced   atomic.Int64
@@ -78,7 +79,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 }
 
 func newDemo(o Options) *demo {
-	return &demo{Options: o, store: storage.Sub(o.Warehouse, tableAt), truth: map[int64]flight{}, folded: state{}, shownKinds: map[schema.RowKind]int{}}
+	return &demo{Options: o, store: storage.Sub(o.Warehouse, tableAt), dead: storage.Sub(o.Warehouse, tableAt+"__dead"), truth: map[int64]flight{}, folded: state{}, shownKinds: map[schema.RowKind]int{}}
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -162,7 +163,8 @@ func (d *demo) load(ctx context.Context, flights []flight) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tab.Close(context.WithoutCancel(ctx))) }()
-	dead := ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env)
+	dead := ingest.NewDeadLetters(d.dead, ingest.DeadLetterSettings{}, d.Env)
+	defer func() { err = errors.Join(err, dead.Close(context.WithoutCancel(ctx))) }()
 	res, err := ingest.RunLines(ctx, &lines, ingest.LinesConfig{Name: "history"}, tab, dead, d.Env, ingest.Events{})
 	if err == nil && ctx.Err() == nil {
 		d.say("%d past flights are loaded as a batch: snapshot %d", res.Rows, res.Snapshot)
@@ -276,11 +278,13 @@ func (d *demo) drainTail(ctx context.Context) {
 }
 
 func (d *demo) pipeline(ctx context.Context, kafka *broker) error {
-	return ingest.RunKafka(ctx, ingest.KafkaConfig{
+	dead := ingest.NewDeadLetters(d.dead, ingest.DeadLetterSettings{}, d.Env)
+	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		HubConfig: ingest.HubConfig{Brokers: kafka.addrs}, Topic: topic, Limits: ingest.Limits{CommitInterval: d.Interval},
-	}, d.table, ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env), d.Env, ingest.Events{
+	}, d.table, dead, d.Env, ingest.Events{
 		Committed: func(c ingest.Committed) { d.read.Add(c.Records) },
 	})
+	return errors.Join(err, dead.Close(context.WithoutCancel(ctx)))
 }
 
 func (d *demo) exporter() *export.Exporter {

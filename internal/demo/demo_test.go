@@ -98,7 +98,8 @@ func checkDamage(t *testing.T, d *demo, mem *storage.Mem) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ingest.RunLines(t.Context(), strings.NewReader(`{"id":-5,"distance":1}`), ingest.LinesConfig{}, tab, ingest.NewDeadLetters(d.store, ingest.DeadLetterSettings{}, d.Env), d.Env, ingest.Events{}); err != nil {
+	dead := ingest.NewDeadLetters(d.dead, ingest.DeadLetterSettings{}, d.Env)
+	if _, err := ingest.RunLines(t.Context(), strings.NewReader(`{"id":-5,"distance":1}`), ingest.LinesConfig{}, tab, dead, d.Env, ingest.Events{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tab.Close(t.Context()); err != nil {

@@ -34,6 +34,7 @@ func newCollector(s *Server) *collector {
 	}
 	count, gauge := prometheus.CounterValue, prometheus.GaugeValue
 	add("up", "1 while the pipeline runs.", gauge, func(p *PipelineStatus) float64 { return b2f(p.State == Running) })
+	add("paused", "1 while the pipeline is paused because it refuses too many records.", gauge, func(p *PipelineStatus) float64 { return b2f(p.State == Paused) })
 	add("restarts_total", "Restarts after a failure.", count, func(p *PipelineStatus) float64 { return float64(p.Restarts) })
 	add("records_total", "Records read and committed.", count, func(p *PipelineStatus) float64 { return float64(p.Records) })
 	add("rows_total", "Rows committed.", count, func(p *PipelineStatus) float64 { return float64(p.Rows) })

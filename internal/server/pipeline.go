@@ -32,6 +32,7 @@ const (
 	Running  State = "running"
 	Waiting  State = "waiting" // failed, and will try again
 	Failed   State = "failed"  // needs a person
+	Paused   State = "paused"  // refuses too many records; goes on when the table has a new schema
 	Stopped  State = "stopped"
 )
 
@@ -39,6 +40,7 @@ const (
 type pipeline struct {
 	cfg   config.Pipeline
 	store storage.Store // the table's folder
+	dead  storage.Store // that of the table of its dead letters
 	env   engine.Env
 	log   *slog.Logger
 	// compactor and lookups (nil: none) are those of the process; set before the pipeline runs.
@@ -69,10 +71,10 @@ type totals struct {
 	Before                                  engine.Metrics // of handles that are closed
 }
 
-func newPipeline(cfg config.Pipeline, store storage.Store, env engine.Env) *pipeline {
+func newPipeline(cfg config.Pipeline, store, dead storage.Store, env engine.Env) *pipeline {
 	log := env.Log.With("pipeline", cfg.Name, "table", cfg.Table)
 	env.Log = log
-	return &pipeline{cfg: cfg, store: store, env: env, log: log, state: Starting, since: env.Now(), totals: totals{Lag: -1}}
+	return &pipeline{cfg: cfg, store: store, dead: dead, env: env, log: log, state: Starting, since: env.Now(), totals: totals{Lag: -1}}
 }
 
 func (p *pipeline) set(s State, err error) {
@@ -101,6 +103,13 @@ func (p *pipeline) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			p.set(Stopped, err)
 			return err
+		case errors.Is(err, ingest.ErrTooManyRefused):
+			p.pause(ctx, err)
+			if ctx.Err() != nil {
+				p.set(Stopped, nil)
+				return nil
+			}
+			continue
 		}
 		if p.env.Now().Sub(began) > time.Minute {
 			pause.Reset()
@@ -159,7 +168,14 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	p.mu.Lock()
 	p.table = tab
 	p.mu.Unlock()
-	stopExport := p.startExport(ctx, tab)
+	stopExport := p.startExport(ctx, tab, p.store, func(r export.Result, err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.exportErr = err
+		if err == nil {
+			p.export = r
+		}
+	})
 	defer func() {
 		// The stream has committed what it could; ctx may have ended, but the job's record is still to be closed, and the
 		// last snapshot to be exported.
@@ -211,21 +227,16 @@ func newSchema(c *config.Create, now time.Time) (*schema.Schema, error) {
 
 // startExport publishes the table beside the stream. The function it returns is called after the table was closed: it
 // waits until the last snapshot is published too, at most until its context ends.
-func (p *pipeline) startExport(ctx context.Context, tab *engine.Table) (stop func(context.Context)) {
+func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store storage.Store, told func(export.Result, error)) (stop func(context.Context)) {
 	if !p.cfg.Export.Iceberg {
 		return func(context.Context) {}
 	}
-	ex := export.New(tab.Meta(), export.NewDirTarget(p.store), export.Settings{
+	ex := export.New(tab.Meta(), export.NewDirTarget(store), export.Settings{
 		Env: export.Env{Now: p.env.Now, NewID: p.env.NewID, After: p.env.After, Log: p.log},
 		Published: func(r export.Result, err error) {
-			p.mu.Lock()
-			p.exportErr = err
-			if err == nil {
-				p.export = r
-			}
-			p.mu.Unlock()
+			told(r, err)
 			if err == nil && r.Published { // failures are logged by the exporter
-				p.log.Info("exported", "iceberg_snapshot", r.IcebergSnapshot, "files", r.Files, "rows", r.Rows, "added", r.Added, "removed", r.Removed)
+				p.log.Info("exported", "location", store.URL(""), "iceberg_snapshot", r.IcebergSnapshot, "files", r.Files, "rows", r.Rows, "added", r.Added, "removed", r.Removed)
 			}
 		},
 	})
@@ -261,13 +272,16 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	if k.TLS {
 		secure = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	dead, closeDead := p.deadLetters(ctx, env)
+	defer closeDead()
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		HubConfig: ingest.HubConfig{Brokers: k.Brokers, TLS: secure, SASL: sasl},
 		Topic:     k.Topic, Start: ingest.Start(k.Start), Reset: reset,
 		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields,
 			Evolution: decode.Evolution(p.cfg.Format.Evolution)},
-		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval)},
-	}, tab, ingest.NewDeadLetters(p.store, ingest.DeadLetterSettings{}, env), env, ingest.Events{
+		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval),
+			Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
+	}, tab, dead, env, ingest.Events{
 		Started: func(pos map[int32]int64) {
 			p.set(Running, nil)
 			p.mu.Lock()

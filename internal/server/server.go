@@ -73,7 +73,11 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 		if err != nil {
 			return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
 		}
-		p := newPipeline(c, storage.Sub(warehouse, path), env)
+		dead, err := config.TablePath(c.DeadTable())
+		if err != nil {
+			return nil, fmt.Errorf("pipeline %s: dead-letters.table: %w", c.Name, err)
+		}
+		p := newPipeline(c, storage.Sub(warehouse, path), storage.Sub(warehouse, dead), env)
 		p.reset = slices.Contains(opts.Reset, c.Name)
 		s.pipelines, names = append(s.pipelines, p), append(names, c.Name)
 	}

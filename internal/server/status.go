@@ -111,7 +111,7 @@ func (s *Server) statusJSON(w http.ResponseWriter, _ *http.Request) {
 // health answers 200 while every pipeline runs or starts, else 503.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	for _, p := range s.pipelines {
-		if st := p.status(); st.State == Failed || st.State == Waiting {
+		if st := p.status(); st.State == Failed || st.State == Waiting || st.State == Paused {
 			http.Error(w, "pipeline "+st.Name+" is "+string(st.State)+": "+st.Error, http.StatusServiceUnavailable)
 			return
 		}
@@ -127,7 +127,7 @@ func (s *Server) page(w http.ResponseWriter, _ *http.Request) {
 		Bad int
 	}{s.Status(), s.env.Now(), 0}
 	for _, p := range page.Pipelines {
-		if p.State == Failed || p.State == Waiting {
+		if p.State == Failed || p.State == Waiting || p.State == Paused {
 			page.Bad++
 		}
 	}
@@ -159,13 +159,13 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#123;background:#f7fafc}h1{margin:0}
 table{border-collapse:collapse;background:#fff}th,td{padding:.4rem .8rem;border:1px solid #d5e0ea;text-align:right;white-space:nowrap;vertical-align:top}
 th{background:#e8f0f7;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}td:nth-child(2){white-space:normal;min-width:14rem}
-b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.failed b{color:#c00}
+b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.failed b,.paused b{color:#c00}
 </style></head><body>
 <h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status as JSON</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
 {{if .Pipelines}}<table><tr><th>pipeline<br>table</th><th>state</th><th>rows</th><th>refused</th><th>lag<br>records</th><th>snapshot</th><th>last<br>commit</th><th>files on<br>levels 0 / 1 / 2</th><th>compactions</th><th>to<br>compact</th><th>waited for<br>compaction</th><th>amplification<br>write / space</th><th>Iceberg<br>snapshot</th><th>Iceberg<br>rows</th></tr>
 {{$now := .Now}}{{range .Pipelines}}<tr><td>{{.Name}}<br><small>{{.Table}}</small></td><td class="{{.State}}"><b>{{.State}}</b>{{if .Restarts}} <small>restarted {{num .Restarts}}×</small>{{end}}{{if .Error}}<br><small>{{.Error}}</small>{{end}}{{if .ExportError}}<br><small>export: {{.ExportError}}</small>{{end}}</td><td>{{num .Rows}}</td><td>{{num .Rejected}}</td><td>{{if lt .Lag 0}}?{{else}}{{num .Lag}}{{end}}</td><td>{{num .Snapshot}}</td><td>{{ago .LastCommit $now}}</td><td>{{range $i, $n := .FilesPerLevel}}{{if $i}} / {{end}}{{num $n}}{{else}}–{{end}}</td><td>{{num .Compactions}}</td><td>{{size .CompactionDebt}}</td><td>{{if .Stalled}}<b>waits</b>, {{end}}{{seconds .StallSeconds}}</td><td>{{factor .WriteAmplification}} / {{factor .SpaceAmplification}}</td><td>{{num .IcebergSnapshot}}</td><td>{{num .IcebergRows}}</td></tr>
 {{end}}</table>
-<p><small>Refused records are kept in TABLE/calve/dead-letter. Iceberg shows the compacted rows; everything is in the Paimon table.</small></p>
+<p><small>Refused records are in the table TABLE__dead: <code>calve dead ls TABLE</code>. Iceberg shows the compacted rows; everything is in the Paimon table.</small></p>
 {{else}}<p>There are no pipelines: the Iceberg catalog serves the tables of the warehouse.</p>{{end}}</body></html>
 `))
 
