@@ -21,7 +21,7 @@ import (
 
 // tiny sizes make every benchmark run once in a test.
 var tiny = sizes{
-	count: 1, per: time.Millisecond, limitPer: time.Millisecond, codecRows: 3000, runRows: 1000, manyFiles: 20, planFiles: 300, lookupRows: 40_000, kafka: 2000,
+	count: 1, per: time.Millisecond, limitPer: time.Millisecond, codecRows: 3000, runRows: 1000, manyFiles: 20, planFiles: 300, lookupRows: 100_000, kafka: 2000,
 	tail: 200 * time.Millisecond, commits: 50 * time.Millisecond, busyPerSec: 2000,
 }
 

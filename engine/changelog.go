@@ -136,6 +136,8 @@ func (t *Table) lookInto(f *form, b *bucket, job *lsm.Job, v *vectors) (func() e
 	if err != nil {
 		return none, err
 	}
+	fresh, _ := rowsOf(job)
+	above.Expect(fresh)
 	cols := make([]int, len(f.schema.Fields))
 	for i := range cols {
 		cols[i] = i
@@ -168,22 +170,21 @@ func (t *Table) copies(f *form, job *lsm.Job) *lookup.Copies {
 	if f.keys == nil || job.Output == 0 {
 		return nil
 	}
-	if !t.set.CopyAll {
-		fresh, all := int64(0), int64(0)
-		for i := range job.Files {
-			if all += job.Files[i].Rows; job.Files[i].Level == 0 {
-				fresh += job.Files[i].Rows
-			}
-		}
-		if !f.policy.Lift || all < sparse*fresh {
-			return nil
-		}
+	if fresh, all := rowsOf(job); !t.set.CopyAll && (!f.policy.Lift || all < lookup.DenseRows*fresh) {
+		return nil
 	}
 	return t.set.Lookups.Copies(&lookup.Table{Store: t.store, Schema: f.schema})
 }
 
-// sparse is how many times as large as what a compaction brings up its result must be to be copied.
-const sparse = 64
+// rowsOf are the rows of a job that are on level 0, and all.
+func rowsOf(job *lsm.Job) (fresh, all int64) {
+	for i := range job.Files {
+		if all += job.Files[i].Rows; job.Files[i].Level == 0 {
+			fresh += job.Files[i].Rows
+		}
+	}
+	return fresh, all
+}
 
 // places finds where the rows of keys are.
 func places(ctx context.Context, above *lookup.Bucket, keys []arrow.Array, n int) ([]lsm.Place, error) {

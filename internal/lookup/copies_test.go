@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/storage"
 )
 
@@ -162,15 +163,20 @@ func TestLocalMuch(t *testing.T) {
 	if have, _ := localFiles(t, dir); len(have) != 1 {
 		t.Errorf("%d local files, want 1", len(have))
 	}
+}
+
+// TestLocalPays: many keys are not looked up in local files, nor few of many.
+func TestLocalPays(t *testing.T) {
+	const rows, dense = 100_000, 100_000/DenseRows + 1
 	for _, c := range []struct {
-		keys int
-		want bool
-	}{{1, true}, {1000, true}, {100_000/denseRows + 1, false}} {
-		d := NewCache(CacheConfig{Dir: dir, DirBytes: 1}).local
-		f := b.levels.Files()[0]
-		f.Rows = 100_000
-		if got := d.pays(&f, c.keys); got != c.want {
-			t.Errorf("%d keys of %d rows: %v", c.keys, f.Rows, got)
+		keys, expected int
+		want           bool
+	}{{1, 0, true}, {1000, 0, true}, {dense, 0, false}, {1, 2 * dense, true}, {1, 3*dense + 3, false}} {
+		d := NewCache(CacheConfig{Dir: t.TempDir(), DirBytes: 1}).local
+		b := &Bucket{}
+		b.Expect(int64(c.expected))
+		if got := d.pays(b, &fileAt{DataFile: &manifest.DataFile{Rows: rows}, runRows: 3 * rows}, c.keys); got != c.want {
+			t.Errorf("%d of %d keys of a file of %d rows: %v", c.keys, c.expected, rows, got)
 		}
 	}
 }

@@ -31,9 +31,9 @@ const pageCost = 4096
 // smallFile is the number of rows below which a data file is not worth a local one: all of it is in one page.
 const smallFile = 8192
 
-// denseRows is how many rows of a data file are decoded in about the time that one lookup in a local file takes. Where more
-// than one in so many is asked for, pages are read.
-const denseRows = 32
+// DenseRows: where more than one row in so many is asked for, pages of a data file are read and not a local one. To decode half
+// as many takes about as long as one lookup; the other half pays for the making of the file.
+const DenseRows = 64
 
 // mostLocal is how many local files are known at once. An open one is a mapping and no descriptor, where the system can.
 const mostLocal = 4096
@@ -50,7 +50,7 @@ type localDir struct {
 	limit int64 // bytes of all files
 	open  int   // mostLocal
 	pay   int64 // pageCost; 0: every file is copied when it is asked first
-	dense int64 // denseRows
+	dense int64 // DenseRows
 	most  int   // mostRecords
 
 	making  sync.Mutex   // held while a file is made of a data file
@@ -88,7 +88,7 @@ func newLocalDir(cfg CacheConfig) *localDir {
 		open = cfg.MaxFiles
 	}
 	return &localDir{
-		dir: cfg.Dir, limit: cfg.DirBytes, open: open, pay: pageCost, dense: denseRows, most: mostRecords,
+		dir: cfg.Dir, limit: cfg.DirBytes, open: open, pay: pageCost, dense: DenseRows, most: mostRecords,
 		files: map[fileID]*localFile{}, recent: list.New(),
 	}
 }
@@ -123,9 +123,10 @@ func (x *localFile) shut() error {
 	return l.close()
 }
 
-// pays reports whether so many keys of a data file are better looked up in a local file than in its pages.
-func (d *localDir) pays(f *manifest.DataFile, keys int) bool {
-	return d != nil && (d.pay == 0 || f.Rows/int64(keys) >= d.dense)
+// pays reports whether so many keys of a data file, and all those that are still expected, are better looked up in a local file than
+// in its pages.
+func (d *localDir) pays(b *Bucket, f *fileAt, keys int) bool {
+	return d != nil && (d.pay == 0 || f.Rows/int64(keys) >= d.dense && f.runRows/max(1, b.expect) >= d.dense)
 }
 
 // of gives what is known of a data file, named below the table's folder; nil if it is to have no local file.

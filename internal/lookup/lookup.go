@@ -57,7 +57,13 @@ type Bucket struct {
 	part lsm.Part
 	runs []run
 	dead Vectors
+
+	expect int64
 }
+
+// Expect tells about how many keys will be asked for altogether, where many questions go through the keys of the bucket once, in
+// ascending order. It is called before them.
+func (b *Bucket) Expect(keys int64) { b.expect = keys }
 
 // run is a sorted run, with the key ranges of its files.
 type run struct {
@@ -71,6 +77,7 @@ type fileAt struct {
 	*manifest.DataFile
 	name     string // below the table's folder
 	min, max string // in normalized bytes
+	runRows  int64  // of all files of its run
 }
 
 // Bucket prepares runs for being asked: all of a bucket, newest first (lsm.Levels.Runs), or only those that are to be asked.
@@ -82,9 +89,13 @@ func (t *Table) Bucket(part lsm.Part, runs []lsm.SortedRun, dead Vectors) (*Buck
 		r := &b.runs[i]
 		r.older = older
 		r.files = make([]fileAt, len(runs[i].Files))
+		rows := int64(0)
+		for j := range runs[i].Files {
+			rows += runs[i].Files[j].Rows
+		}
 		for j := range runs[i].Files {
 			f := &runs[i].Files[j]
-			x := fileAt{DataFile: f, name: part.Dir + "/" + f.Name}
+			x := fileAt{DataFile: f, name: part.Dir + "/" + f.Name, runRows: rows}
 			if err := datafile.CheckName(f.Name); err != nil {
 				return nil, fmt.Errorf("%s: %w", t.Store.URL(x.name), err)
 			}

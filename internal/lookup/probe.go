@@ -42,7 +42,7 @@ func (b *Bucket) probe(ctx context.Context, f *fileAt, q *asked, want []int32, r
 }
 
 func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (_ hits, err error) {
-	if c := b.t.Cache; c != nil && c.local.pays(f.DataFile, len(want)) {
+	if c := b.t.Cache; c != nil && c.local.pays(b, f, len(want)) {
 		x, err := c.local.of(b.t, f.name, f.DataFile)
 		if err != nil {
 			return hits{}, err
