@@ -92,6 +92,7 @@ type chunk struct {
 	codec        int32
 	encodings    uint32 // a bit for each; bit 31 stands for those above
 	stats        chunkStats
+	bloom        int64 // where its Bloom filter begins; 0: there is none
 }
 
 // group is a row group. Chunks are those of the leaves, in order.
@@ -386,6 +387,8 @@ func readChunk(t *thriftReader, size int64) chunk {
 				data = t.int(typ)
 			case 11:
 				dict = t.int(typ)
+			case 14:
+				c.bloom = t.int(typ)
 			case 12:
 				t.structure(typ, func(id int16, typ byte) bool { return c.stats.bound(t, id, typ) })
 			default:

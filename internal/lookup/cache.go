@@ -82,7 +82,8 @@ type opened struct {
 	data  *datafile.File
 	close func() error
 	pages
-	filters []*Filter // of the key columns, nil for those without one; empty: there are none
+	filters []*Filter         // of the key columns, nil for those without one; empty: there are none
+	blooms  []*datafile.Bloom // the same, of the file itself
 
 	cache *Cache // nil: it is closed when it is released
 	id    fileID
@@ -169,8 +170,29 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 	if o.data.NumRows() != f.Rows {
 		return corrupt("the file has %d rows, the manifest says %d", o.data.NumRows(), f.Rows)
 	}
-	if o.pages, err = b.pagesOf(o.data); err != nil {
+	if o.pages, err = b.pagesOf(o.data); err == nil {
+		err = o.readBlooms(b.t.Schema)
+	}
+	if err != nil {
 		return errors.Join(err, file.Close())
+	}
+	return nil
+}
+
+// readBlooms reads the Bloom filters that the file itself has of key columns; files of calve have none.
+func (o *opened) readBlooms(s *schema.Schema) error {
+	var all []*datafile.Bloom
+	some := false
+	for _, c := range s.KeyColumns() {
+		f, err := o.data.Bloom(s, c, keyFilter)
+		if err != nil {
+			return err
+		}
+		some = some || f != nil
+		all = append(all, f)
+	}
+	if some {
+		o.blooms = all
 	}
 	return nil
 }
@@ -203,14 +225,16 @@ func (b *Bucket) filtersOf(ctx context.Context, f *fileAt, written *schema.Schem
 
 // passing are those of some keys that the filters let pass.
 func (o *opened) passing(q *asked, want []int32) []int32 {
-	if len(o.filters) == 0 {
+	if len(o.filters) == 0 && len(o.blooms) == 0 {
 		return want
 	}
 	out := make([]int32, 0, len(want))
 	for _, k := range want {
 		may := true
-		for c, f := range o.filters {
-			may = may && (f == nil || f.May(q.cell(k, c)))
+		for c := range q.keys {
+			cell := q.cell(k, c)
+			may = may && (len(o.filters) == 0 || o.filters[c] == nil || o.filters[c].May(cell)) &&
+				(len(o.blooms) == 0 || o.blooms[c] == nil || o.blooms[c].May(cell))
 		}
 		if may {
 			out = append(out, k)
@@ -288,9 +312,14 @@ func (c *Cache) grown(o *opened) error {
 		return nil
 	}
 	o.size = o.data.Memory() + int64(len(o.rows))*96
-	for _, f := range o.filters {
-		if f != nil {
+	for i := range o.filters {
+		if f := o.filters[i]; f != nil {
 			o.size += f.bytes
+		}
+	}
+	for _, f := range o.blooms {
+		if f != nil {
+			o.size += f.Size()
 		}
 	}
 	c.bytes += o.size
