@@ -44,6 +44,7 @@ func (c *checker) together(cfg *Config) {
 	if h := cfg.HTTP; (h.Certificate == "") != (h.Key == "") {
 		c.failAt("http", "certificate and key belong together")
 	}
+	c.registry(cfg)
 	jobs, tables := map[string]bool{}, map[string]string{}
 	for i, p := range cfg.Pipelines {
 		at := fmt.Sprintf("pipelines[%d]", i)

@@ -19,6 +19,7 @@ type Config struct {
 	Memory     Size       `yaml:"write-memory" doc:"What the rows that wait in write buffers of all pipelines may take together; when it is used up, the fullest buffer is flushed." default:"256mb"`
 	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
 	Lookups    Lookups    `yaml:"lookup-cache" doc:"Copies, on local disk, of data files that rows are looked up in."`
+	Registry   Registry   `yaml:"registry" doc:"Schema registry of formats whose records name their schema."`
 	Pipelines  []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
 }
 
@@ -117,14 +118,14 @@ type SASL struct {
 
 // Format says how values are decoded.
 type Format struct {
-	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes." enum:"json,debezium-json" default:"json"`
-	Op        string `yaml:"op" doc:"With json: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. avro: records by a schema registry." enum:"json,debezium-json,avro" default:"json"`
+	Op        string `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
 	Evolution string `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
 }
 
 // Create describes a new table.
 type Create struct {
-	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING." required:"true"`
+	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING. Without it they come from the registry's newest schema of the topic's values."`
 	PrimaryKey []string          `yaml:"primary-key" doc:"Columns of the primary key; none makes an append table."`
 	Partition  []string          `yaml:"partition" doc:"Partition columns."`
 	Options    map[string]string `yaml:"options" doc:"Paimon table options."`

@@ -56,6 +56,8 @@ func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 		{"size", "commit-interval: 250ms", "buffer-size: big", `calve.yaml:11: pipelines[0].buffer-size: "big" is not a size; allowed: a number with unit`},
 		{"credentials", "topic: orders", "topic: orders, sasl: {user: me}", `calve.yaml:6: pipelines[0].kafka.sasl: mechanism and user belong together`},
 		{"mechanism", "topic: orders", "topic: orders, sasl: {mechanism: MAGIC}", `"MAGIC" is not allowed; allowed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`},
+		{"no registry", "commit-interval: 250ms", "format: {type: avro}", `pipelines[0].format: avro needs a schema registry; give registry.urls`},
+		{"registry", "pipelines:", "registry: {user: me}\npipelines:", `calve.yaml:3: registry: user and password-env belong together`},
 		{"text", "warehouse: file:///data/lake", "warehouse: [a]", `calve.yaml:1: warehouse: a list is not a text`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

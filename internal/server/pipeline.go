@@ -16,6 +16,7 @@ import (
 	"github.com/calve-io/calve/export"
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/ingest/registry"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
@@ -48,6 +49,7 @@ type pipeline struct {
 	lookups   *reader.LookupCache
 	copyAll   bool
 	budget    *engine.Budget
+	registry  *registry.Client // nil: none
 
 	mu        sync.Mutex // guards what follows
 	reset     bool       // the source may be another one; until the first start
@@ -201,7 +203,13 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	if c == nil {
 		return fmt.Errorf("table %s: %w (with `calve create`, or a create section in the pipeline)", p.cfg.Table, err)
 	}
-	s, err := newSchema(c, p.env.Now())
+	var cols []schema.Column
+	if c.Columns == "" {
+		if cols, err = p.registeredColumns(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := newSchema(c, cols, p.env.Now())
 	if err != nil {
 		return err
 	}
@@ -212,11 +220,13 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	return nil
 }
 
-// newSchema makes the schema of a create section.
-func newSchema(c *config.Create, now time.Time) (*schema.Schema, error) {
-	cols, err := schema.ParseColumns(c.Columns)
-	if err != nil {
-		return nil, fmt.Errorf("%w: create.columns: %w", errSetup, err)
+// newSchema makes the schema of a create section; cols are those to take where it has none.
+func newSchema(c *config.Create, cols []schema.Column, now time.Time) (*schema.Schema, error) {
+	if c.Columns != "" {
+		var err error
+		if cols, err = schema.ParseColumns(c.Columns); err != nil {
+			return nil, fmt.Errorf("%w: create.columns: %w", errSetup, err)
+		}
 	}
 	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: c.PrimaryKey, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: now.UnixMilli()})
 	if err != nil {
@@ -274,7 +284,12 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	}
 	dead, closeDead := p.deadLetters(ctx, env)
 	defer closeDead()
+	var reg ingest.Registry
+	if p.registry != nil {
+		reg = p.registry
+	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
+		Registry:  reg,
 		HubConfig: ingest.HubConfig{Brokers: k.Brokers, TLS: secure, SASL: sasl},
 		Topic:     k.Topic, Start: ingest.Start(k.Start), Reset: reset,
 		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
+	"github.com/calve-io/calve/ingest/registry"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
@@ -30,7 +31,8 @@ type Server struct {
 	opts      Options
 	started   time.Time
 	guard     *guard
-	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
+	registry  *registry.Client // nil: none
+	beat, cut time.Duration    // of streams of changes: between heartbeats; for a write
 }
 
 // Options are what the command line adds to a configuration.
@@ -46,10 +48,10 @@ type Options struct {
 func Check(cfg *config.Config) error {
 	var errs []error
 	for _, c := range cfg.Pipelines {
-		if c.Create == nil {
+		if c.Create == nil || c.Create.Columns == "" {
 			continue
 		}
-		if _, err := newSchema(c.Create, time.Time{}); err != nil {
+		if _, err := newSchema(c.Create, nil, time.Time{}); err != nil {
 			errs = append(errs, fmt.Errorf("pipeline %s: %w", c.Name, err))
 		}
 	}
@@ -65,7 +67,11 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
+	reg, err := newRegistry(cfg.Registry)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g, registry: reg,
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
 	for _, c := range cfg.Pipelines {
@@ -78,6 +84,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 			return nil, fmt.Errorf("pipeline %s: dead-letters.table: %w", c.Name, err)
 		}
 		p := newPipeline(c, storage.Sub(warehouse, path), storage.Sub(warehouse, dead), env)
+		p.registry = reg
 		p.reset = slices.Contains(opts.Reset, c.Name)
 		s.pipelines, names = append(s.pipelines, p), append(names, c.Name)
 	}
@@ -110,6 +117,9 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) (err erro
 	errs := make([]error, len(s.pipelines))
 	var wg sync.WaitGroup
 	budget := engine.NewBudget(int64(s.cfg.Memory))
+	if s.registry != nil {
+		defer s.registry.Close()
+	}
 	for i, p := range s.pipelines {
 		p.compactor, p.budget, p.lookups, p.copyAll = compactor, budget, lookups, s.cfg.Lookups.All
 		wg.Go(func() {
