@@ -51,9 +51,14 @@ func (d *avroDecoder) Decode(r *Record) error {
 	d.reserve()
 	d.at = d.rows
 	d.begin()
-	d.kind, d.depth, d.empty, d.made = opState{}, 0, 0, 0
-	if d.record(r, plan, b) < 0 {
-		return d.abandon()
+	d.kind, d.depth, d.empty, d.made, d.wishes = opState{}, 0, 0, 0, d.wishes[:0]
+	failed := d.record(r, plan, b) < 0
+	if failed || len(d.wishes) > 0 {
+		err := d.abandon()
+		if !failed {
+			return d.need()
+		}
+		return err
 	}
 	d.rows = d.at
 	d.bytes += len(r.Value) + d.made
@@ -101,12 +106,16 @@ func (d *avroDecoder) planFor(r *Record) (*avroPlan, []byte, error) {
 		p, d.version = &made, version
 		plans[id] = p
 	}
-	if r.Value != nil {
-		d.last, d.lastID = p, id
+	if len(p.adds) > 0 {
+		d.wishes = append(d.wishes[:0], p.adds...)
+		return nil, nil, d.need()
 	}
 	if p.refused != "" {
 		d.refuse(NoSchema, 1, nil, "schema id "+strconv.Itoa(id)+": "+p.refused)
 		return nil, nil, d.refusal()
+	}
+	if r.Value != nil {
+		d.last, d.lastID = p, id
 	}
 	return p, b[framing:], nil
 }

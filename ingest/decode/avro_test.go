@@ -189,6 +189,31 @@ func TestAvroResolution(t *testing.T) {
 	decode(framed(t, 1, old, map[string]any{"was": int32(1), "gone": []any{}, "id": int32(2), "r": nil}), `+I{"id":2,"now":1,"tags":["a","b"],"word":"table","other":null,"r":null,"more":null}`)
 }
 
+// TestAvroEvolution: fields of the writer's schema become columns by the pipeline's policy, before any of its values.
+func TestAvroEvolution(t *testing.T) {
+	text := `{"type":"record","name":"T","fields":[{"name":"id","type":"long"},{"name":"more","type":["null","string"]},{"name":"r","type":["null",{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"double"}]}]}]}`
+	odd := `{"type":"record","name":"T","fields":[{"name":"id","type":"long"},{"name":"odd","type":["int","string"]}]}`
+	wide := `{"type":"record","name":"T","fields":[{"name":"id","type":"long"},{"name":"n","type":"long"}]}`
+	twice := `{"type":"record","name":"T","fields":[{"name":"id","type":"long"},{"name":"ID","type":"long"}]}`
+	values := [][]byte{framed(t, 1, text, map[string]any{"id": int64(1), "more": nil, "r": nil}), framed(t, 2, odd, map[string]any{"id": int64(1), "odd": "x"}),
+		framed(t, 3, wide, map[string]any{"id": int64(1), "n": int64(1) << 40}), framed(t, 4, twice, map[string]any{"id": int64(1), "ID": int64(2)})}
+	for policy, want := range map[Evolution][4]string{
+		Freeze:  {`+I{"id":1,"r":null,"n":null}`, `+I{"id":1,"r":null,"n":null}`, "out of range", `+I{"id":1,"r":null,"n":null}`},
+		Strict:  {`field "more": there is no such column`, `field "odd": there is no such column`, "out of range", "no such column"},
+		AddOnly: {"needs another schema: add more STRING; add r.b DOUBLE", `field "odd": there is no column type`, "out of range", "in case alone"},
+		Evolve:  {"needs another schema: add more STRING; add r.b DOUBLE", `field "odd": there is no column type`, "change n to BIGINT", "in case alone"},
+	} {
+		d := avroDecoderOf(t, tableOf(t, "id BIGINT, r ROW<a INT>, n INT"), text, odd, wide, twice)
+		d.cfg.Evolution = policy
+		for i, v := range values {
+			err := d.Decode(&Record{Value: v})
+			if got := fmt.Sprint(linesOf(d), err); !strings.Contains(got, want[i]) {
+				t.Errorf("%s, schema %d: %s, want %s", policy, i+1, got, want[i])
+			}
+		}
+	}
+}
+
 // TestAvroFraming: what precedes the bytes, row kinds, and deletes by key.
 func TestAvroFraming(t *testing.T) {
 	row := `{"type":"record","name":"T","fields":[{"name":"op","type":["null","string"]},{"name":"id","type":"int"},{"name":"v","type":["null","string"]}]}`

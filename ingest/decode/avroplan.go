@@ -1,8 +1,12 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // avroPut is what becomes of a value that was read.
@@ -64,6 +68,7 @@ type avroRest struct {
 // avroPlan is how records of one writer's schema become rows.
 type avroPlan struct {
 	refused string // records of the schema are refused, for this
+	adds    []wish // columns that the table lacks
 	root    avroNode
 	rest    []avroRest // of columns
 }
@@ -73,11 +78,15 @@ type avroPlanner struct {
 	d     *rowBuilder
 	op    string // name of the field with the row kind, or ""
 	skips map[*avroType]*avroNode
+
+	key  bool   // plans for keys add nothing
+	adds []wish // columns and fields of ROWs that the table lacks
+	bad  string // why a field cannot be one
 }
 
 // plan makes the plan of a record's value. reader (nil: none) has defaults and former names.
 func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
-	p.skips = map[*avroType]*avroNode{}
+	p.skips, p.adds, p.bad = map[*avroType]*avroNode{}, nil, ""
 	if t.kind != avroRecord {
 		return avroPlan{refused: "the writer's schema is not a record but " + t.name}
 	}
@@ -98,8 +107,14 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 			p.setKind(&n)
 			out.root.kids = append(out.root.kids, n)
 		default:
+			if c == nil {
+				p.add(nil, p.d.cfg.Schema.Fields, f)
+			}
 			out.root.kids = append(out.root.kids, p.skip(f.typ))
 		}
+	}
+	if out.adds, out.refused = p.adds, p.bad; p.bad != "" {
+		out.adds = nil
 	}
 	if reader != nil {
 		for i := range p.d.cols {
@@ -112,8 +127,37 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 	return out
 }
 
+// add asks for a column, or a field of the ROW at a path, for a field that is none, as the pipeline's policy has it.
+func (p *avroPlanner) add(parent []string, fields []schema.Field, f *avroField) {
+	policy := p.d.cfg.Evolution
+	if policy == Freeze || p.key || p.bad != "" {
+		return
+	}
+	if i, ok := p.d.cfg.Schema.Field(f.name); ok && parent == nil && p.d.cols[i].meta != metaNone {
+		return
+	}
+	path := append(slices.Clone(parent), f.name)
+	m := avroMapper{}
+	typ, ok, err := m.typeOf(f.typ)
+	switch {
+	case err == nil && !ok:
+		return // there is nothing in it
+	case policy == Strict:
+		err = errors.New("there is no such column, and the pipeline does not add any")
+	case err == nil:
+		err = clash(fields, f.name)
+	}
+	if err != nil {
+		p.bad = fmt.Sprintf("field %q: %v", strings.Join(path, "."), err)
+		return
+	}
+	p.adds = append(p.adds, wish{path: path, typ: typ, add: true})
+}
+
 // keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one.
 func (p *avroPlanner) keyPlan(t *avroType) avroPlan {
+	p.key = true
+	defer func() { p.key = false }()
 	if t.kind == avroRecord || len(p.d.keys) != 1 {
 		return p.plan(t, nil)
 	}
@@ -253,6 +297,9 @@ func (p *avroPlanner) record(n *avroNode, t, reader *avroType) {
 		}
 		k, ok := n.to.members[name]
 		if !ok || taken[k] {
+			if !ok {
+				p.add(n.to.path, n.to.typ.Fields, f)
+			}
 			n.kids = append(n.kids, p.skip(f.typ))
 			continue
 		}
