@@ -86,6 +86,8 @@ type Settings struct {
 	// Restart has a job begin anew whose progress is lost, where Open would give ErrProgressLost: for those who know what
 	// it can have been.
 	Restart bool
+	// Holds, if set, are what reads of the table in this process need, also those by handles that were opened before this one.
+	Holds *manifest.Holds
 	// Events are called on what happens; nil functions are skipped.
 	Events Events
 }

@@ -120,7 +120,9 @@ func Create(ctx context.Context, store storage.Store, s *schema.Schema) error {
 // process: it publishes an empty snapshot that carries the new epoch, after which older epochs can publish no more.
 func Open(ctx context.Context, store storage.Store, set Settings, env Env) (*Table, error) {
 	set = set.withDefaults()
-	meta := manifest.Open(store, env.manifest())
+	menv := env.manifest()
+	menv.Holds = set.Holds
+	meta := manifest.Open(store, menv)
 	s, err := meta.LatestSchema(ctx)
 	if err != nil {
 		return nil, err

@@ -145,6 +145,31 @@ func TestExpireRaces(t *testing.T) {
 	wantExactly(t, tab, append([]*Snapshot{all[1]}, all[4:]...))
 }
 
+// TestHolds: what a read holds by a handle from before is held by one that shares its Holds, and by no other.
+func TestHolds(t *testing.T) {
+	store := storage.NewMem()
+	history(t, newKeyed(t, store, nil), rand.New(rand.NewPCG(1, 1)), 9)
+	env := testEnv(1)
+	env.Holds = NewHolds()
+	release := Open(store, env).Hold(4)
+	again := env
+	again.Holds = nil
+	for _, c := range []struct {
+		env  Env
+		want int64
+	}{{env, 4}, {again, 8}} {
+		done, err := Open(store, c.env).Expire(t.Context(), Retention{Min: 2, Max: 2}, farFuture)
+		if err != nil || done.Earliest != c.want {
+			t.Fatal(done, err)
+		}
+	}
+	release()
+	release() // does nothing
+	if done, err := Open(store, env).Expire(t.Context(), Retention{Min: 1, Max: 1}, farFuture); err != nil || done.Earliest != 9 {
+		t.Fatal(done, err)
+	}
+}
+
 // TestExpireKilled: wherever an expiry is killed, what consumers, reads and tags want is whole, and the next expiry
 // leaves what is named and nothing else.
 func TestExpireKilled(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -27,37 +26,6 @@ type expiryRecord struct {
 	Told bool       `json:"told"`     // they are long-lived changelogs
 	Data [][]string `json:"data"`     // data files, each with its index files behind it
 	Meta []string   `json:"metadata"` // manifests, lists, index files and statistics
-}
-
-// Hold keeps a snapshot, and all after it, from the expiries of this Table until release is called. It is how reads in
-// the process of the expirer hold it back; readers in other processes have consumers.
-func (t *Table) Hold(id int64) (release func()) {
-	t.mu.Lock()
-	t.holds[id]++
-	t.mu.Unlock()
-	done := false
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if done {
-			return
-		}
-		done = true
-		if t.holds[id]--; t.holds[id] == 0 {
-			delete(t.holds, id)
-		}
-	}
-}
-
-// held is the earliest snapshot that is held.
-func (t *Table) held() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	low := int64(math.MaxInt64)
-	for id := range t.holds {
-		low = min(low, id)
-	}
-	return low
 }
 
 // wantedSince looks, between the plan of an expiry and its first deletion, whether a consumer, a read or a tag has come

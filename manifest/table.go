@@ -24,6 +24,7 @@ type Env struct {
 	// After gives a channel that is sent to after a time, as time.After does. Nil: retries do not wait.
 	After func(d time.Duration) <-chan time.Time
 	Log   *slog.Logger // nil: silent
+	Holds *Holds       // of the table in this process; nil: of this Table only
 }
 
 // Table is a table's metadata. Its methods are safe for concurrent use; commits of one Table are done one after the
@@ -42,9 +43,8 @@ type Table struct {
 
 	mu      sync.Mutex
 	schemas map[int64]*schema.Schema
-	newest  int64         // highest schema id seen, -1: none yet
-	known   *Snapshot     // newest snapshot seen, nil: none yet
-	holds   map[int64]int // snapshots that reads in this process need, and how many each
+	newest  int64     // highest schema id seen, -1: none yet
+	known   *Snapshot // newest snapshot seen, nil: none yet
 
 	// Owned by the holder of commits.
 	head      *head               // what the last commit left behind, nil: to be read
@@ -63,9 +63,12 @@ func Open(store storage.Store, env Env) *Table {
 	if env.Rand == nil {
 		env.Rand = func() uint64 { return 0 }
 	}
+	if env.Holds == nil {
+		env.Holds = NewHolds()
+	}
 	return &Table{
 		store: store, env: env, commits: make(chan struct{}, 1), expiry: make(chan struct{}, 1),
-		schemas: map[int64]*schema.Schema{}, holds: map[int64]int{}, newest: -1, frozen: map[string]struct{}{},
+		schemas: map[int64]*schema.Schema{}, newest: -1, frozen: map[string]struct{}{},
 	}
 }
 

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
 	"github.com/calve-io/calve/internal/predicate"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
@@ -60,6 +64,13 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 	}
 	l.where, l.names = spec.Where, l.schema
 	return l.bind()
+}
+
+// nothing is a batch of the columns asked for, without rows.
+func (l *lens) nothing() arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, l.arrowSchema(l.cols))
+	defer b.Release()
+	return b.NewRecordBatch()
 }
 
 // follow changes to the schema of a snapshot if that is newer, and says whether it did.

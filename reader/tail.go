@@ -64,7 +64,7 @@ type Changes struct {
 	// Schema is what the rows are in: the newest schema there was when the tail began, and from the first snapshot of a
 	// newer one on, that. Rows of older files are read through it.
 	Schema   *schema.Schema
-	Rec      arrow.RecordBatch // nil in the closing item of a snapshot and in events
+	Rec      arrow.RecordBatch // nil in the closing item of a snapshot and in events; without rows in an idle item
 	RowKinds []schema.RowKind  // nil: all inserts
 	First    int64             // rows of the snapshot that were told before these
 	Event    *Event            // not nil: there are no rows; this happened
@@ -438,7 +438,7 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 		if b := t.spec.Beat; b > 0 {
 			if pause = min(pause, b); now.Sub(beat) >= b {
 				beat = now
-				if !t.pass(Changes{Snapshot: id - 1, Schema: t.l.schema, Time: t.last, Idle: true}) {
+				if !t.pass(Changes{Snapshot: id - 1, Schema: t.l.schema, Rec: t.l.nothing(), Time: t.last, Idle: true}) {
 					return nil, errEnd
 				}
 			}

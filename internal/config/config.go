@@ -44,6 +44,7 @@ type HTTP struct {
 	Certificate  string   `yaml:"certificate" doc:"File with the certificate, in PEM, to speak TLS on the listening address."`
 	Key          string   `yaml:"key" doc:"File with the certificate's private key, in PEM."`
 	Heartbeat    Duration `yaml:"heartbeat" doc:"How often a stream of changes tells that it is alive while there is nothing to tell." default:"15s"`
+	MaxStreams   int      `yaml:"max-streams" doc:"Streams of changes at the same time; who asks for one more is told to come again." default:"1000"`
 	WriteTimeout Duration `yaml:"write-timeout" doc:"How long a client may take none of what is written to it before it is cut off." default:"30s"`
 }
 

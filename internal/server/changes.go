@@ -48,6 +48,13 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "name a table as /v1/tables/DATABASE/TABLE/changes"})
 		return
 	}
+	if s.streams.Add(1) > int64(s.cfg.HTTP.MaxStreams) {
+		s.streams.Add(-1)
+		w.Header().Set("Retry-After", "5")
+		refuse(w, problem{Status: http.StatusServiceUnavailable, What: "there are as many streams of changes as this server takes", Where: r.URL.Path, Do: "come again later, or raise http.max-streams"})
+		return
+	}
+	defer s.streams.Add(-1)
 	if r.Method == http.MethodHead { // a stream without a body would not see that its client has gone
 		return
 	}
@@ -73,10 +80,10 @@ func (s *Server) stream(ctx context.Context, out *answer, rd *reader.Reader, q *
 		if err != nil {
 			return err
 		}
-		if c.Idle {
+		if c.Idle && q.format != changes.Arrow {
 			err = out.beat(&c)
 		} else {
-			err = enc.Write(c)
+			err = enc.Write(c) // in an Arrow stream a batch without rows is the heartbeat
 		}
 		if err == nil && (c.Complete || c.Idle || c.Rec != nil) {
 			err = out.flush()
@@ -181,6 +188,9 @@ func (s *Server) readerOf(name, path string) (rd *reader.Reader, wake <-chan int
 			wake, unwatch := tab.Watch()
 			return reader.Over(tab.Meta(), env), wake, unwatch
 		}
+		// It is about to open the table; what is held now is held then.
+		meta := manifest.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: env.Log, Holds: p.holds}
+		return reader.Over(manifest.Open(p.store, meta), env), nil, func() {}
 	}
 	return reader.Open(storage.Sub(s.warehouse, path), env), nil, func() {}
 }
@@ -290,7 +300,7 @@ func (a *answer) flush() error {
 	return a.control.Flush()
 }
 
-// beat tells that the stream is alive and where it stands. Arrow streams have no place for it.
+// beat tells that the stream is alive and where it stands.
 func (a *answer) beat(c *reader.Changes) error {
 	at := c.After(0).String()
 	var err error

@@ -232,6 +232,53 @@ func TestChangesFollow(t *testing.T) {
 	}
 }
 
+// TestChangesArrowBeat: batches without rows say that an Arrow stream is alive, also before there is anything to tell.
+func TestChangesArrowBeat(t *testing.T) {
+	x := newShop(t, nil, "")
+	r, err := ipc.NewReader(x.get("?columns=item", "Accept", "application/vnd.apache.arrow.stream").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Schema(); got.NumFields() != 4 || got.Field(3).Name != "item" {
+		t.Fatal(got)
+	}
+	for range 2 {
+		if !r.Next() || r.RecordBatch().NumRows() != 0 {
+			t.Fatal(r.Err())
+		}
+	}
+	x.write("a", 1)
+	for r.Next() {
+		if n := r.RecordBatch().NumRows(); n == 1 {
+			return
+		}
+	}
+	t.Fatal(r.Err())
+}
+
+// TestChangesMany: there is a bound on the number of streams, and those that end make room.
+func TestChangesMany(t *testing.T) {
+	x := newShop(t, nil, ", max-streams: 2")
+	first := x.get("")
+	second := x.get("")
+	if first.StatusCode != 200 || second.StatusCode != 200 {
+		t.Fatal(first.Status, second.Status)
+	}
+	third := x.get("")
+	body, err := io.ReadAll(third.Body)
+	if err != nil || third.StatusCode != 503 || third.Header.Get("Retry-After") == "" || !bytes.Contains(body, []byte("max-streams")) {
+		t.Fatal(third.Status, string(body), err)
+	}
+	first.Body.Close()
+	for range 100 { // until the server has seen it
+		if x.get("").StatusCode == 200 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("a stream that has ended makes no room")
+}
+
 // TestChangesRefused: mistakes have a status, and say what is wrong, where and what to do.
 func TestChangesRefused(t *testing.T) {
 	x := newShop(t, nil, "")

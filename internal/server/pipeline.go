@@ -44,6 +44,7 @@ type pipeline struct {
 	dead  storage.Store // that of the table of its dead letters
 	env   engine.Env
 	log   *slog.Logger
+	holds *manifest.Holds // of reads of the table in this process, over restarts
 	// compactor and lookups (nil: none) are those of the process; set before the pipeline runs.
 	compactor *engine.Compactor
 	lookups   *reader.LookupCache
@@ -76,7 +77,7 @@ type totals struct {
 func newPipeline(cfg config.Pipeline, store, dead storage.Store, env engine.Env) *pipeline {
 	log := env.Log.With("pipeline", cfg.Name, "table", cfg.Table)
 	env.Log = log
-	return &pipeline{cfg: cfg, store: store, dead: dead, env: env, log: log, state: Starting, since: env.Now(), totals: totals{Lag: -1}}
+	return &pipeline{cfg: cfg, store: store, dead: dead, env: env, log: log, holds: manifest.NewHolds(), state: Starting, since: env.Now(), totals: totals{Lag: -1}}
 }
 
 func (p *pipeline) set(s State, err error) {
@@ -157,6 +158,7 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	tab, err := engine.Open(ctx, p.store, engine.Settings{
 		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor, Budget: p.budget,
 		Lookups: p.lookups, CopyAll: p.copyAll,
+		Holds:       p.holds,
 		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
 		Events: engine.Events{
 			Compacted: func(c engine.CompactInfo) {

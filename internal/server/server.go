@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/calve-io/calve/engine"
@@ -33,6 +34,7 @@ type Server struct {
 	guard     *guard
 	registry  *registry.Client // nil: none
 	beat, cut time.Duration    // of streams of changes: between heartbeats; for a write
+	streams   atomic.Int64     // of changes that are being told
 }
 
 // Options are what the command line adds to a configuration.
@@ -146,7 +148,7 @@ func (s *Server) serveHTTP(listening func(string)) (stop func(), err error) {
 	}
 	// Streams of changes end with their context, else Shutdown would wait for them.
 	base, end := context.WithCancel(context.Background())
-	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return base }}
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, BaseContext: func(net.Listener) context.Context { return base }}
 	serve := func() error { return srv.Serve(l) }
 	if h := s.cfg.HTTP; h.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(h.Certificate, h.Key)
