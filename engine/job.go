@@ -40,7 +40,7 @@ func (t *Table) claim(ctx context.Context) error {
 		t.user = "calve-" + t.env.NewID()
 		return nil
 	}
-	t.user = "calve-job-" + t.set.Job
+	t.user = userOf(t.set.Job)
 	t.commitMu.Lock()
 	defer t.commitMu.Unlock()
 	for {
@@ -126,6 +126,17 @@ func (t *Table) findProgress(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ProgressOf reads how far a job has come in the table in the store's root, without taking it over: the progress of its
+// last snapshot, and whether there is one.
+func ProgressOf(ctx context.Context, store storage.Store, job string, env Env) (Progress, bool, error) {
+	t := &Table{store: store, meta: manifest.Open(store, env.manifest()), set: Settings{Job: job}, env: env, user: userOf(job)}
+	err := t.findProgress(ctx)
+	return t.progress, t.hasWritten, err
+}
+
+// userOf is the commit user of a job's snapshots.
+func userOf(job string) string { return "calve-job-" + job }
 
 func hasProgress(props map[string]string) bool {
 	for k := range props {

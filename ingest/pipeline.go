@@ -125,6 +125,8 @@ type committer struct {
 	// when the position as advanced so far is committed; it may be nil.
 	rewindable func() bool
 	published  func()
+	// settled, if not nil, is called behind each commit; its error ends the pipeline.
+	settled func(Committed) error
 	// eager: commit each unit until one is published. Set after records were given up, so that a schema that changes all
 	// the time does not keep them from being published.
 	eager bool
@@ -274,6 +276,9 @@ func (c *committer) commit(ctx context.Context) error {
 	c.tally, c.pending = Committed{}, false
 	if c.events.Committed != nil {
 		c.events.Committed(t)
+	}
+	if c.settled != nil {
+		return c.settled(t)
 	}
 	return nil
 }

@@ -270,6 +270,12 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store sto
 	}
 }
 
+// Decoding says how a pipeline makes rows of records.
+func Decoding(p *config.Pipeline) decode.Config {
+	return decode.Config{Format: decode.Format(p.Format.Type), OpField: p.Format.Op, Metadata: p.Kafka.Fields,
+		Evolution: decode.Evolution(p.Format.Evolution)}
+}
+
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
 	p.mu.Lock()
@@ -294,8 +300,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		Registry:  reg,
 		HubConfig: ingest.HubConfig{Brokers: k.Brokers, TLS: secure, SASL: sasl},
 		Topic:     k.Topic, Start: ingest.Start(k.Start), Reset: reset,
-		Decode: decode.Config{Format: decode.Format(p.cfg.Format.Type), OpField: p.cfg.Format.Op, Metadata: k.Fields,
-			Evolution: decode.Evolution(p.cfg.Format.Evolution)},
+		Decode: Decoding(&p.cfg),
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval),
 			Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{

@@ -1,0 +1,135 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
+	"github.com/calve-io/calve/storage"
+)
+
+// refuse puts lines into a table of which some are refused, by a job; it gives the folders of the table and its letters.
+func refuse(t *testing.T, mem *storage.Mem, job string, lines ...string) (store, dead storage.Store) {
+	t.Helper()
+	store, dead = mem, storage.Sub(mem, "dead")
+	table, err := engine.Open(t.Context(), store, engine.Settings{Job: job}, testEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDeadLetters(dead, DeadLetterSettings{Engine: engine.Settings{Job: job}}, testEnv())
+	_, err = RunLines(t.Context(), strings.NewReader(strings.Join(lines, "\n")), LinesConfig{Run: job}, table, d, testEnv(), Events{})
+	if err = errors.Join(err, d.Close(t.Context()), table.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return store, dead
+}
+
+// TestReplay: what today's schema takes becomes rows, once, and the rest counts an attempt more.
+func TestReplay(t *testing.T) {
+	mem := createTable(t, nil, "id BIGINT", "v INT", "off BIGINT")
+	store, dead := refuse(t, mem, "j", `{"id":1,"v":1}`, `{"id":2,"v":3000000000}`, `{"id":3,"v":"no"}`, `{"id":4`, `{"id":5,"v":4000000000,"w":"x"}`)
+	ctx := t.Context()
+	run := func(cfg ReplayConfig, want ReplayResult) {
+		t.Helper()
+		got, err := Replay(ctx, store, dead, cfg, testEnv())
+		if got.Snapshot = 0; err != nil || got != want {
+			t.Fatalf("%+v, want %+v; %v", got, want, err)
+		}
+	}
+	run(ReplayConfig{}, ReplayResult{Refused: 4})
+	alterTable(t, mem, schema.ChangeType{Path: []string{"v"}, Type: schema.Type{Root: schema.BigInt}})
+	run(ReplayConfig{Where: "code = 'malformed'"}, ReplayResult{Refused: 1})
+	run(ReplayConfig{Limit: 1}, ReplayResult{Replayed: 1, Rows: 1})
+	run(ReplayConfig{Decode: decode.Config{Evolution: decode.AddOnly}}, ReplayResult{Replayed: 1, Rows: 1, Refused: 2})
+	run(ReplayConfig{}, ReplayResult{Refused: 2})
+	want := map[string][]any{"1": {int64(1), int64(1), nil, nil}, "2": {int64(2), int64(3000000000), nil, nil}, "5": {int64(5), int64(4000000000), nil, "x"}}
+	if got := scan(t, store, 1); !reflect.DeepEqual(got, want) {
+		t.Errorf("rows %v", got)
+	}
+	var left []string
+	for _, l := range lettersIn(t, dead) {
+		left = append(left, fmt.Sprint(l.Offset, " ", l.Code, " ", l.Attempt))
+	}
+	if !reflect.DeepEqual(left, []string{"3 value 4", "4 malformed 5"}) {
+		t.Errorf("letters %q", left)
+	}
+	if _, err := Replay(ctx, store, storage.Sub(mem, "nothing"), ReplayConfig{}, testEnv()); err != nil {
+		t.Error("without letters:", err)
+	}
+}
+
+// TestReplayWaits: letters whose records their pipeline may yet read are left alone.
+func TestReplayWaits(t *testing.T) {
+	mem := createTable(t, nil, "id BIGINT", "v INT", "off BIGINT")
+	store, dead := refuse(t, mem, "j", `{"id":1,"v":1}`, `{"id":2,"v":"x"}`)
+	d := newDead(t, dead, 0)
+	if err := d.Add(t.Context(), Letter{Source: "j", Topic: "stdin", Offset: 3, Raw: []byte(`{"id":3}`), Attempt: 1, Code: decode.BadValue}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Flush(t.Context(), Progress{}); err != nil { // and here the process ended
+		t.Fatal(err)
+	}
+	res, err := Replay(t.Context(), store, dead, ReplayConfig{}, testEnv())
+	if res.Snapshot = 0; err != nil || res != (ReplayResult{Refused: 1, Waiting: 1}) {
+		t.Errorf("%+v %v", res, err)
+	}
+}
+
+// TestReplayCrash cuts the power at random storage calls until a replay comes through: each letter is a row once, or a letter.
+func TestReplayCrash(t *testing.T) {
+	r := schematest.Rand(t)
+	rounds := 6
+	if testing.Short() {
+		rounds = 3
+	}
+	crashes, recovered := 0, int64(0)
+	for range rounds {
+		mem := createTable(t, nil, "id BIGINT", "v INT", "off BIGINT")
+		var lines []string
+		right := map[string][]any{}
+		for i := range 40 {
+			v := int64(3_000_000_000 + i)
+			right[fmt.Sprint(i)] = []any{int64(i), v, nil}
+			lines = append(lines, fmt.Sprintf(`{"id":%d,"v":%d}`, i, v))
+		}
+		lines = append(lines, `{"id":`)
+		refuse(t, mem, "j", lines...)
+		alterTable(t, mem, schema.ChangeType{Path: []string{"v"}, Type: schema.Type{Root: schema.BigInt}})
+		c := &crashing{mem: mem}
+		for tries := 0; ; tries++ {
+			c.left.Store(1 + r.Int64N(30))
+			if tries > 12 {
+				c.left.Store(1 << 40)
+			}
+			store := c.store()
+			ctx, cancel := context.WithCancel(t.Context())
+			res, err := Replay(ctx, store, storage.Sub(store, "dead"), ReplayConfig{Limit: 7 + r.Int64N(10)}, hasty())
+			cancel()
+			recovered += res.Recovered
+			if c.left.Load() <= 0 {
+				crashes++
+				c.mem = c.mem.CrashClone(r)
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(lettersIn(t, storage.Sub(c.mem, "dead"))) == 1 {
+				break
+			}
+		}
+		if got := scan(t, c.mem, 1); !reflect.DeepEqual(got, right) {
+			t.Fatalf("%d rows, want %d", len(got), len(right))
+		}
+	}
+	if crashes < rounds || recovered == 0 && !testing.Short() {
+		t.Errorf("%d crashes, %d letters were recovered: too little was shown", crashes, recovered)
+	}
+}
