@@ -4,6 +4,7 @@
 //
 //	go run ./bench/peer                        # all data sets; writes bench/results and bench/PEERS.md
 //	go run ./bench/peer -sets random -rounds 3 -o ''
+//	go run ./bench/peer -sets '^lookup' -o ''  # lookups by key, and changelogs made by lookups
 //	go run ./bench/peer -churn 300             # write amplification under a commit a second
 //	go run ./bench/peer -follow 30s            # how long rows take to a tail, beside Flink's streaming read
 package main
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -65,7 +67,7 @@ func parseFlags(args []string) (c config, err error) {
 	fs.IntVar(&c.churn.keys, "churn-keys", 10_000_000, "keys of the table of -churn")
 	fs.IntVar(&c.churn.rows, "churn-rows", 20_000, "rows of a commit of -churn")
 	fs.DurationVar(&c.churn.every, "churn-every", time.Second, "time between two commits of -churn")
-	sets := fs.String("sets", "", "only data sets whose name matches this expression; nothing is written unless -o is given")
+	sets := fs.String("sets", "", "only data sets, lookups or lookup-changelog whose name matches this expression; nothing is written unless -o is given")
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
@@ -179,8 +181,8 @@ func (c config) chosen(ctx context.Context) ([]dataset.Set, error) {
 		}
 		out = append(out, s)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("no data set matches %s", c.sets)
+	if len(out) == 0 && !slices.ContainsFunc(duels, func(d *duel) bool { return c.sets.MatchString(d.name) }) {
+		return nil, fmt.Errorf("nothing matches %s", c.sets)
 	}
 	return out, nil
 }
@@ -203,7 +205,7 @@ func (c config) run(ctx context.Context, progress io.Writer) (_ *report, err err
 		}
 		fmt.Fprintf(progress, "%s: %s\n", s.Name, time.Since(begin).Round(time.Second))
 	}
-	return rep, nil
+	return rep, c.fights(ctx, dir, rep, progress)
 }
 
 func (c config) measureSet(ctx context.Context, set dataset.Set, dir string, rep *report, progress io.Writer) (err error) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/calve-io/calve/bench/dataset"
 )
 
 // report gathers the rounds.
@@ -16,6 +18,7 @@ type report struct {
 	commit, date, goVersion string
 	cores, rounds           int
 	sets                    []*measured
+	duels                   []*fought
 }
 
 // measured is what the rounds of a data set took. Round i of both sides ran one after the other.
@@ -126,7 +129,21 @@ func (r *report) page() string {
 			}
 		}
 	}
+	for _, f := range r.duels {
+		fmt.Fprintf(&b, "\n## %s\n\n"+f.duel.about+".\n\n", f.duel.title, thousands(f.keys))
+		b.WriteString("| | calve | Paimon Java | ratio | ratio per processor second |\n|---|--:|--:|--:|--:|\n")
+		fmt.Fprintf(&b, "| %s | **%s** | %s | **%s** | %s |\n", f.duel.name, f.rate(f.ours, duelPhase, wall), f.rate(f.theirs, duelPhase, wall),
+			f.vsPaimon(duelPhase, wall), f.vsPaimon(duelPhase, cpu))
+	}
 	return b.String()
+}
+
+// thousands writes a number with commas.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
 // threadCounts are the numbers of threads DuckDB runs with.
@@ -151,8 +168,7 @@ func (r *report) line() string {
 	put := func(name, set string, of func(*measured) spread) {
 		for _, m := range r.sets {
 			if m.job.set.Name == set {
-				s := of(m)
-				fmt.Fprintf(&b, " %s=%.2f[%.2f..%.2f]", name, s.median, s.min, s.max)
+				b.WriteString(ratioText(name, of(m)))
 			}
 		}
 	}
@@ -162,14 +178,28 @@ func (r *report) line() string {
 	put("compact_clustered_vs_paimon", "growing", func(m *measured) spread { return m.vsPaimon(compact, cpu) })
 	put("merge_read_vs_paimon", "random", func(m *measured) spread { return m.vsPaimon(mergeRead, cpu) })
 	put("compact_vs_codec_limit", "random", func(m *measured) spread { return m.vsCodec() })
+	for _, f := range r.duels {
+		b.WriteString(ratioText(f.duel.ratio, f.vsPaimon(duelPhase, cpu)) + f.more)
+	}
 	return b.String()
+}
+
+// ratioText is a figure of the line.
+func ratioText(name string, s spread) string {
+	return fmt.Sprintf(" %s=%.2f[%.2f..%.2f]", name, s.median, s.min, s.max)
 }
 
 // lines are all rounds in Go's benchmark format, for benchstat.
 func (r *report) lines() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\npkg: github.com/calve-io/calve/bench/peer\ncommit: %s\n", runtime.GOOS, runtime.GOARCH, r.commit)
-	for _, m := range r.sets {
+	all := slices.Clone(r.sets)
+	for _, f := range r.duels {
+		m := *f.measured
+		m.job = &job{set: dataset.Set{Name: f.duel.name}, rows: m.job.rows}
+		all = append(all, &m)
+	}
+	for _, m := range all {
 		for i := range m.ours {
 			for _, side := range []struct {
 				name  string

@@ -13,6 +13,7 @@ import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.*;
 import org.apache.paimon.table.*;
+import org.apache.paimon.table.query.LocalTableQuery;
 import org.apache.paimon.table.sink.*;
 import org.apache.paimon.table.source.*;
 import org.apache.paimon.types.*;
@@ -29,6 +30,10 @@ import org.apache.paimon.types.*;
  *   compact TABLE              full compaction → the same
  *   read TABLE                 → the same, rows, checksum
  *   churn TABLE KEYS COMMITS ROWS MILLIS   the rows of churn.go: every key, compacted; then commits of random updates
+ *   open TABLE                 begins to write commits of such updates
+ *   round KEYS FIRST COMMITS ROWS   commits, each with the compaction it asks for → the same
+ *   close
+ *   lookups TABLE KEYS N ROUND   looks N random keys up, one after the other → the same, rows that were found, checksum
  * </pre>
  */
 public class PeerBench {
@@ -90,7 +95,65 @@ public class PeerBench {
       case "churn":
         return timed(() -> churn(w[1], Long.parseLong(w[2]), Integer.parseInt(w[3]), Integer.parseInt(w[4]), Long.parseLong(w[5])));
     }
+    switch (w[0]) {
+      case "open":
+        StreamWriteBuilder b = catalog.getTable(id(w[1])).newStreamWriteBuilder();
+        writer = b.newWrite();
+        writer.withIOManager(io);
+        committer = b.newCommit();
+        return "ok";
+      case "round":
+        return timed(() -> round(Long.parseLong(w[1]), Integer.parseInt(w[2]), Integer.parseInt(w[3]), Integer.parseInt(w[4])));
+      case "close":
+        writer.close();
+        committer.close();
+        return "ok";
+      case "lookups":
+        return timed(() -> lookups(w[1], Long.parseLong(w[2]), Integer.parseInt(w[3]), Long.parseLong(w[4])));
+    }
     throw new IllegalArgumentException(w[0]);
+  }
+
+  static StreamTableWrite writer;
+  static StreamTableCommit committer;
+  static LocalTableQuery query;
+
+  static String round(long keys, int first, int commits, int rows) throws Exception {
+    for (int c = first; c < first + commits; c++) {
+      for (int j = 0; j < rows; j++) {
+        long r = mix(((long) c << 32) + j);
+        writer.write(churned(Long.remainderUnsigned(r, keys), r));
+      }
+      committer.commit(c, writer.prepareCommit(true, c));
+    }
+    return "";
+  }
+
+  /** Blocks of local files stay in memory, and are not compressed: that is the fastest for it. */
+  static final Map<String, String> QUERY = Map.of("lookup.cache-max-memory-size", "3 gb", "lookup.cache-spill-compression", "none");
+
+  static String lookups(String table, long keys, int n, long round) throws Exception {
+    if (query == null) {
+      FileStoreTable t = (FileStoreTable) catalog.getTable(id(table)).copy(QUERY);
+      query = t.newLocalTableQuery().withIOManager(io);
+      for (Split s : t.newReadBuilder().newScan().plan().splits()) {
+        DataSplit d = (DataSplit) s;
+        query.refreshFiles(d.partition(), d.bucket(), Collections.emptyList(), d.dataFiles());
+      }
+    }
+    long found = 0, sum = 0;
+    BinaryRow key = new BinaryRow(1);
+    BinaryRowWriter w = new BinaryRowWriter(key);
+    for (int i = 0; i < n; i++) {
+      w.reset();
+      w.writeLong(0, Long.remainderUnsigned(mix((round << 32) + i), keys + keys / 10));
+      w.complete();
+      InternalRow x = query.lookup(BinaryRow.EMPTY_ROW, 0, key);
+      if (x == null) continue;
+      found++;
+      sum += x.getLong(1) + x.getString(2).getSizeInBytes();
+    }
+    return " " + found + " " + sum;
   }
 
   interface Work {
