@@ -371,7 +371,7 @@ func passed(props map[string]string, l *Letter) bool {
 		}
 		next, known := p.next[l.Partition]
 		return known && l.Offset < next
-	case kindLines:
+	case kindLines, kindFile:
 		line, err := parseCount(props, PropLine)
 		return err == nil && props[PropRun] == l.Source && props[PropTopic] == l.Topic && l.Offset <= line
 	}

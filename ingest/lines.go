@@ -12,7 +12,7 @@ import (
 	"github.com/calve-io/calve/ingest/decode"
 )
 
-// LinesConfig describes a run over JSON lines.
+// LinesConfig describes a run over lines of JSON, or over CSV, whose rows may span lines and whose first names its fields.
 type LinesConfig struct {
 	// Name identifies the input: as the topic of records and dead letters, and when a run is resumed. Default "stdin".
 	Name string
@@ -35,7 +35,7 @@ type LinesResult struct {
 	Snapshot int64 `json:"snapshot"` // the last one published; 0: none
 }
 
-// RunLines reads JSON lines into a table until the input or ctx ends, and commits what it has read. The result counts
+// RunLines reads JSON lines, or CSV, into a table until the input or ctx ends, and commits what it has read. The result counts
 // what was committed, also when there is an error. Blank lines are skipped; a last line needs no newline.
 //
 // What no snapshot holds yet is kept in memory, so that it can be decoded again if the table has a newer schema when it
@@ -56,12 +56,12 @@ func RunLines(ctx context.Context, r io.Reader, cfg LinesConfig, table Table, de
 	if cfg.Decode.MaxRecordBytes <= 0 {
 		cfg.Decode.MaxRecordBytes = decode.DefaultRecordBytes
 	}
-	in := &lineInput{name: cfg.Name, runID: cfg.Run, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
+	in := &lineInput{name: cfg.Name, csv: cfg.Decode.Format == decode.CSV, runID: cfg.Run, input: r, chunks: make(chan chunk, 1), free: make(chan []byte, 4), kept: newKept(0, keptBytes)}
 	if _, err := newLinePass(cfg, table, env, events, in); err != nil { // before anything is read
 		return LinesResult{}, err
 	}
 	if cfg.Resume {
-		if err := in.resumeFrom(ctx, table); err != nil {
+		if err := in.resumeFrom(ctx, table, cfg.Decode.MaxRecordBytes); err != nil {
 			return LinesResult{}, err
 		}
 	}
@@ -113,6 +113,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type lineInput struct {
 	name   string
 	runID  string
+	csv    bool
+	header []string // of CSV, once the first line is read
 	input  io.Reader
 	chunks chan chunk
 	free   chan []byte
@@ -136,12 +138,13 @@ type lineSource struct {
 	sum     uint32 // of all bytes, also those of a line whose end is not read yet
 	partial []byte // beginning of that line
 	cut     int    // bytes of that line that were not kept, as it is too long
+	quoted  bool   // CSV: it ended within quotes so far
 	length  int64  // of that line so far
 }
 
 // newLinePass makes a source that decodes by the schema that the table has now.
 func newLinePass(cfg LinesConfig, table Table, env Env, events Events, in *lineInput) (*lineSource, error) {
-	cfg.Decode.Schema = table.Schema()
+	cfg.Decode.Schema, cfg.Decode.Header = table.Schema(), in.header
 	dec, err := decode.New(cfg.Decode)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -152,7 +155,7 @@ func newLinePass(cfg LinesConfig, table Table, env Env, events Events, in *lineI
 }
 
 // resumeFrom skips what the last snapshot holds.
-func (s *lineInput) resumeFrom(ctx context.Context, table Table) error {
+func (s *lineInput) resumeFrom(ctx context.Context, table Table, maxLine int) error {
 	p, ok, err := table.LastProgress(ctx)
 	if err != nil || !ok || p.Properties[PropKind] == "" {
 		return err
@@ -170,8 +173,8 @@ func (s *lineInput) resumeFrom(ctx context.Context, table Table) error {
 			return err
 		}
 	}
-	sum := crc32.New(castagnoli)
-	n, err := io.CopyN(sum, s.input, pos.bytes)
+	sum, head := crc32.New(castagnoli), &head{most: maxLine}
+	n, err := io.CopyN(io.MultiWriter(sum, head), s.input, pos.bytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("skip %d bytes of %s: %w", pos.bytes, s.name, err)
 	}
@@ -180,7 +183,37 @@ func (s *lineInput) resumeFrom(ctx context.Context, table Table) error {
 			ErrSourceChanged, s.name, pos.lines, pos.bytes)
 	}
 	s.committed, s.kept = pos, newKept(pos.bytes, keptBytes)
-	return nil
+	if s.csv && pos.lines > 0 {
+		n, _ := csvEnd(head.data, false)
+		s.header, err = decode.ParseHeader(bytes.TrimRight(head.data[:n+1], "\r\n"))
+	}
+	return err
+}
+
+// head keeps the beginning of what is written to it.
+type head struct {
+	data []byte
+	most int
+}
+
+// Write implements io.Writer.
+func (h *head) Write(b []byte) (int, error) {
+	h.data = append(h.data, b[:max(0, min(len(b), h.most-len(h.data)))]...)
+	return len(b), nil
+}
+
+// csvEnd finds the end of a row of CSV: the next newline outside of quotes, or -1. quoted says whether data begins within
+// quotes; stays whether it ends so.
+func csvEnd(data []byte, quoted bool) (n int, stays bool) {
+	for i, c := range data {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case c == '\n' && !quoted:
+			return i, false
+		}
+	}
+	return -1, quoted
 }
 
 // chunk is a piece of the input, or how it ended.
@@ -273,7 +306,12 @@ func (s *lineSource) handOver(ctx context.Context, idle bool) {
 // split decodes the lines that end in data and keeps what follows the last.
 func (s *lineSource) split(ctx context.Context, data []byte) error {
 	for len(data) > 0 {
-		n := bytes.IndexByte(data, '\n')
+		n := 0
+		if s.csv {
+			n, s.quoted = csvEnd(data, s.quoted)
+		} else {
+			n = bytes.IndexByte(data, '\n')
+		}
 		piece := data[:n+1]
 		if n < 0 {
 			piece = data
@@ -308,7 +346,15 @@ func (s *lineSource) line(ctx context.Context, rest []byte) error {
 	s.read.lines++
 	s.read.bytes += s.length
 	s.read.sum = s.sum
-	if value = bytes.TrimSpace(value); len(value) > 0 {
+	if !s.csv {
+		value = bytes.TrimSpace(value)
+	} else if s.read.lines == 1 {
+		if err := s.bindHeader(value); err != nil {
+			return err
+		}
+		value = nil
+	}
+	if len(value) > 0 {
 		if err := s.batch.add(ctx, &decode.Record{Topic: s.name, Offset: s.read.lines, Value: value, Cut: s.cut}); err != nil {
 			return err
 		}
@@ -319,6 +365,21 @@ func (s *lineSource) line(ctx context.Context, rest []byte) error {
 	}
 	if s.batch.full() {
 		s.batch.emit(ctx, true, -1, s.advance)
+	}
+	return nil
+}
+
+// bindHeader goes on with a decoder for the fields that the first line of CSV names.
+func (s *lineSource) bindHeader(line []byte) (err error) {
+	if s.header, err = decode.ParseHeader(line); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrConfig, s.name, err)
+	}
+	cfg := &s.batch.follower.decode
+	cfg.Header = s.header
+	now := *cfg
+	now.Schema = s.batch.schema
+	if s.batch.dec, err = decode.New(now); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrConfig, s.name, err)
 	}
 	return nil
 }

@@ -10,16 +10,16 @@ import (
 // Snapshot properties in which a pipeline keeps its position. They are part of the snapshot that publishes the rows up
 // to that position.
 const (
-	PropKind     = "calve.source.kind"     // "kafka" or "lines"
+	PropKind     = "calve.source.kind"     // "kafka", "lines" or "file"
 	PropCluster  = "calve.source.cluster"  // Kafka: cluster id
 	PropTopic    = "calve.source.topic"    // Kafka: topic; lines: name of the input
 	PropTopicID  = "calve.source.topic-id" // Kafka: topic id (UUID); a re-created topic has another
 	PropOffsets  = "calve.source.offsets"  // Kafka: {"partition": next offset to read}
 	PropEpochs   = "calve.source.epochs"   // Kafka: {"partition": leader epoch of the last record read}
 	PropRun      = "calve.source.run"      // lines: the run, or the job whose runs go on with each other
-	PropLine     = "calve.source.line"     // lines: number of lines read
-	PropBytes    = "calve.source.bytes"    // lines: bytes read
-	PropChecksum = "calve.source.checksum" // lines: CRC-32C of these bytes
+	PropLine     = "calve.source.line"     // lines, files: number of lines or records read
+	PropBytes    = "calve.source.bytes"    // lines: bytes read; files: their size
+	PropChecksum = "calve.source.checksum" // lines: CRC-32C of these bytes; files: of their beginning and end
 	PropRecords  = "calve.source.records"  // records read since the pipeline began
 	PropRejected = "calve.source.rejected" // records refused since the pipeline began
 )
@@ -27,6 +27,7 @@ const (
 const (
 	kindKafka = "kafka"
 	kindLines = "lines"
+	kindFile  = "file"
 )
 
 // position is how far a Kafka pipeline came, and of what it is the position.

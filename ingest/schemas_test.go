@@ -48,7 +48,11 @@ func serve(t *testing.T, reg *registrytest.Registry) *registry.Client {
 // createFrom makes a table of columns.
 func createFrom(t *testing.T, cols []schema.Column, keys ...string) *storage.Mem {
 	t.Helper()
-	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: keys, Options: map[string]string{"bucket": "2", "file.compression": "none"}})
+	options := map[string]string{"bucket": "2", "file.compression": "none"}
+	if len(keys) == 0 {
+		options["bucket"] = "-1"
+	}
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: keys, Options: options})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,16 +26,23 @@ func (a *app) putCmd() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "put TABLE",
-		Short: "Write JSON lines into a table",
-		Long: `Read JSON objects, one a line, from standard input or a file, and write them as rows. With --op (default "op") a field
-names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is an upsert.
+		Short: "Write JSON lines, CSV or an Avro file into a table",
+		Long: `Read JSON objects, one a line, from standard input or a file, and write them as rows.
+Of CSV (--format csv, or a file *.csv) the first line names the fields, which find columns by name; others are ignored. A
+field that has nothing, not even quotes, is null; nested values are JSON. Of an Avro object container file (--format avro, or
+a file *.avro) the fields of its records find columns by name.
+
+With --op (default "op") a field names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is
+an upsert.
 
 A line that cannot be a row of the table goes to the table TABLE__dead with the reason (calve dead ls TABLE); put then ends
 with exit code 1 after everything else was written. With --job the lines are written exactly once over several tries: a put that was
 interrupted goes on behind the last line that was committed, when it is given the same input again.`,
 		Example: `  echo '{"id":1,"item":"ice"}' | calve put shop.orders -w file:///data/lake
   zcat changes.jsonl.gz | calve put shop.orders -w file:///data/lake --job load-2026-11-29
-  calve put shop.orders -w file:///data/lake --file rows.jsonl --op -`,
+  calve put shop.orders -w file:///data/lake --file rows.jsonl --op -
+  calve put shop.orders -w file:///data/lake --file rows.csv
+  calve put shop.orders -w file:///data/lake --file part-0.avro --job load-part-0`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			log, err := a.logger()
@@ -63,10 +72,9 @@ interrupted goes on behind the last line that was committed, when it is given th
 			defer func() { err = errors.Join(err, dead.Close(context.WithoutCancel(cmd.Context()))) }()
 			var first *ingest.Letter
 			p := newProgress(a.err, !a.json)
-			res, err := ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{
-				Name: name, Run: job, Resume: job != "", Limits: ingest.Limits{CommitInterval: interval},
-				Decode: decode.Config{Format: decode.Format(format), OpField: op, Evolution: decode.Evolution(evolution)},
-			}, tab, dead, env, ingest.Events{
+			cfg := decode.Config{Format: formatOf(format, file), OpField: op, Evolution: decode.Evolution(evolution)}
+			limits := ingest.Limits{CommitInterval: interval}
+			events := ingest.Events{
 				Committed: func(c ingest.Committed) { p.add(c.Rows, "rows written") },
 				Rejected: func(l ingest.Letter) {
 					if first == nil {
@@ -74,7 +82,13 @@ interrupted goes on behind the last line that was committed, when it is given th
 					}
 				},
 				Reread: func(*schema.Schema, int64) { first = nil }, // by the newer schema they may be right
-			})
+			}
+			var res ingest.LinesResult
+			if cfg.Format == decode.Avro {
+				res, err = putFile(cmd.Context(), in, ingest.FileConfig{Name: name, Run: job, Resume: job != "", Decode: cfg, Limits: limits}, tab, dead, env, events)
+			} else {
+				res, err = ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{Name: name, Run: job, Resume: job != "", Decode: cfg, Limits: limits}, tab, dead, env, events)
+			}
 			p.end()
 			if err == nil && cmd.Context().Err() != nil {
 				err = interrupted(res, job)
@@ -90,12 +104,39 @@ interrupted goes on behind the last line that was committed, when it is given th
 	}
 	f := c.Flags()
 	f.StringVar(&file, "file", "-", "file to read; - is standard input")
-	f.StringVar(&format, "format", "json", "json or debezium-json")
+	f.StringVar(&format, "format", "", "json, debezium-json, csv or avro (default: csv for files *.csv, avro for *.avro, else json)")
 	f.StringVar(&evolution, "evolution", string(decode.Freeze), "what rows may do to the table's schema: freeze, dead-letter, add-only or evolve (calve config schema explains them)")
 	f.StringVar(&op, "op", "", `field with the row kind; "-" for none (default "op", unless it is a column)`)
 	f.StringVar(&job, "job", "", "name of the job, to write every line exactly once over several tries")
 	f.DurationVar(&interval, "commit-interval", time.Second, "time between two snapshots")
 	return c
+}
+
+// formatOf gives the form of a file's records: as the flag says, or as the file is called.
+func formatOf(flag, file string) decode.Format {
+	if flag != "" {
+		return decode.Format(flag)
+	}
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".csv":
+		return decode.CSV
+	case ".avro":
+		return decode.Avro
+	}
+	return decode.JSON
+}
+
+// putFile reads a file that is no stream.
+func putFile(ctx context.Context, in io.Reader, cfg ingest.FileConfig, tab *engine.Table, dead ingest.DeadLetter, env ingest.Env, events ingest.Events) (ingest.LinesResult, error) {
+	f, ok := in.(*os.File)
+	if !ok {
+		return ingest.LinesResult{}, fmt.Errorf("%s cannot be read from standard input; give --file", cfg.Decode.Format)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return ingest.LinesResult{}, err
+	}
+	return ingest.RunFile(ctx, f, info.Size(), cfg, tab, dead, env, events)
 }
 
 func (a *app) input(file string) (io.ReadCloser, string, error) {

@@ -68,7 +68,10 @@ func (d *avroDecoder) Decode(r *Record) error {
 // planFor finds the plan of a record, and what it is for: the record's value or, of a tombstone, its key.
 func (d *avroDecoder) planFor(r *Record) (*avroPlan, []byte, error) {
 	b, plans := r.Value, d.values
-	d.inKey = b == nil
+	if d.inKey = b == nil; d.cfg.Writer != nil {
+		d.inKey = false
+		return d.barePlan(r)
+	}
 	switch {
 	case b == nil:
 		if d.keyOfTombstone(r) < 0 {
@@ -103,21 +106,14 @@ func (d *avroDecoder) planFor(r *Record) (*avroPlan, []byte, error) {
 		}
 		reader, version := d.schemas.readerSchema()
 		made := d.planner.planOf(w, reader, r.Value == nil)
+		made.id = id
 		p, d.version = &made, version
 		plans[id] = p
 	}
-	if len(p.adds) > 0 {
-		d.wishes = append(d.wishes[:0], p.adds...)
-		return nil, nil, d.need()
-	}
-	if p.refused != "" {
-		d.refuse(NoSchema, 1, nil, "schema id "+strconv.Itoa(id)+": "+p.refused)
-		return nil, nil, d.refusal()
-	}
-	if r.Value != nil {
+	if r.Value != nil && p.refused == "" && len(p.adds) == 0 {
 		d.last, d.lastID = p, id
 	}
-	return p, b[framing:], nil
+	return d.checked(p, b[framing:])
 }
 
 // schemaID reads what precedes a record's bytes.
@@ -156,7 +152,7 @@ func (d *avroDecoder) record(r *Record, p *avroPlan, b []byte) int {
 
 // shift makes the place of a fault one in the framed bytes.
 func (d *avroDecoder) shift() int {
-	if d.bad.Offset >= 0 {
+	if d.bad.Offset >= 0 && d.cfg.Writer == nil {
 		d.bad.Offset += framing
 	}
 	return -1

@@ -67,6 +67,7 @@ type avroRest struct {
 
 // avroPlan is how records of one writer's schema become rows.
 type avroPlan struct {
+	id      int    // of the schema
 	refused string // records of the schema are refused, for this
 	adds    []wish // columns that the table lacks
 	root    avroNode

@@ -39,7 +39,12 @@ const (
 	Avro Format = "avro"
 )
 
-var formats = []Format{JSON, Debezium, Avro}
+// CSV: the value is one row of comma-separated values (RFC 4180), whose fields Config.Header names. Values are read from
+// text as New says; a field that has nothing, not even quotes, is null (where a text must not be null it is empty), and
+// nested values are JSON. Fields that are no columns are ignored.
+const CSV Format = "csv"
+
+var formats = []Format{JSON, Debezium, Avro, CSV}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
 func (f Format) Framed() bool { return f == Avro }
@@ -48,6 +53,10 @@ func (f Format) Framed() bool { return f == Avro }
 type Config struct {
 	Schema *schema.Schema
 	Format Format // default JSON
+	// Writer is the schema of Avro records that do not begin with the id of one, as in files. nil: they do.
+	Writer *WriterSchema
+	// Header has the names of the fields of CSV.
+	Header []string
 	// Schemas are the writers' schemas, of formats that are framed. Shared with whoever asks the registry.
 	Schemas *Schemas
 	// OpField is the field of the value that holds the row kind: I, U, D, c, r, u, d, +I, -U, +U, -D. Default "op",
@@ -122,6 +131,9 @@ func New(cfg Config) (Decoder, error) {
 	}
 	d := &jsonDecoder{rowBuilder: rows}
 	d.makePlans()
+	if cfg.Format == CSV {
+		return newCSVDecoder(*d)
+	}
 	return d, nil
 }
 

@@ -108,9 +108,14 @@ func (d *jsonDecoder) valueBytes(b []byte, i int, c *column) int {
 		return d.mismatch(b, i, c)
 	}
 	s, e := d.text(b, i, c)
-	if e < 0 {
+	if e < 0 || d.putBase64(s, i, c) < 0 {
 		return -1
 	}
+	return e
+}
+
+// putBase64 stores the bytes that a text stands for.
+func (d *rowBuilder) putBase64(s []byte, i int, c *column) int {
 	from := int(c.off[d.at])
 	c.data = slices.Grow(c.data[:from], base64.StdEncoding.DecodedLen(len(s)))
 	n, err := base64.StdEncoding.Strict().Decode(c.data[from:cap(c.data)], s)
@@ -122,7 +127,7 @@ func (d *jsonDecoder) valueBytes(b []byte, i int, c *column) int {
 	}
 	c.data = c.data[:from+n]
 	c.off[d.at+1] = int32(len(c.data))
-	return e
+	return 0
 }
 
 // mismatch reports a value of a wrong type, or that it is no value at all.

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/avro"
+	"github.com/twmb/avro/ocf"
+)
+
+// TestPutFiles writes files of other forms than JSON lines.
+func TestPutFiles(t *testing.T) {
+	c := newCLI(t)
+	c.ok("", "create", "t", "--columns", "id BIGINT NOT NULL, s STRING", "--primary-key", "id")
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c.ok("", "put", "t", "--file", write("a.csv", []byte("s,id\n\"a\n1\",1\nb,2\n")))
+	c.ok("id,s\n2,\n", "put", "t", "--format", "csv")
+	s, err := avro.Parse(`{"type":"record","name":"T","fields":[{"name":"s","type":"string"},{"name":"id","type":"int"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w, err := ocf.NewWriter(&b, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int32(3) {
+		if err := w.Encode(map[string]any{"s": "avro", "id": 3 + i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := write("b.avro", b.Bytes())
+	for range 2 {
+		c.ok("", "put", "t", "--file", path, "--job", "load")
+	}
+	if got := c.ok("", "scan", "t"); strings.Count(got, `"avro"`) != 3 || !strings.Contains(got, `"a\n1"`) || !strings.Contains(got, `{"id":2,"s":null}`) {
+		t.Errorf("%s", got)
+	}
+	c.fails("", []string{"put", "t", "--format", "avro"}, "standard input", "--file")
+	c.fails("", []string{"put", "t", "--file", write("c.avro", []byte("x"))}, "no Avro object container file")
+	c.fails("", []string{"put", "t", "--file", write("d.csv", []byte("id,id\n"))}, `names "id" twice`)
+	c.fails("", []string{"put", "t", "--file", write("e.csv", []byte("id\nx\n"))}, "1 line refused", "not a value of type BIGINT")
+}
