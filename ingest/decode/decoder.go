@@ -39,12 +39,15 @@ const (
 	Avro Format = "avro"
 )
 
+// FramedJSON: as JSON, behind 0 and the 4-byte id of a JSON Schema in a registry, which is not asked for.
+const FramedJSON Format = "json-schema"
+
 // CSV: the value is one row of comma-separated values (RFC 4180), whose fields Config.Header names. Values are read from
 // text as New says; a field that has nothing, not even quotes, is null (where a text must not be null it is empty), and
 // nested values are JSON. Fields that are no columns are ignored.
 const CSV Format = "csv"
 
-var formats = []Format{JSON, Debezium, Avro, CSV}
+var formats = []Format{JSON, Debezium, Avro, CSV, FramedJSON}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
 func (f Format) Framed() bool { return f == Avro }
@@ -131,8 +134,11 @@ func New(cfg Config) (Decoder, error) {
 	}
 	d := &jsonDecoder{rowBuilder: rows}
 	d.makePlans()
-	if cfg.Format == CSV {
+	switch cfg.Format {
+	case CSV:
 		return newCSVDecoder(*d)
+	case FramedJSON:
+		return &framedJSON{jsonDecoder: d}, nil
 	}
 	return d, nil
 }

@@ -119,7 +119,7 @@ type SASL struct {
 
 // Format says how values are decoded.
 type Format struct {
-	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. avro: records by a schema registry." enum:"json,debezium-json,avro" default:"json"`
+	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. avro: records by a schema registry. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,avro,json-schema" default:"json"`
 	Op        string `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
 	Evolution string `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
 }
