@@ -65,7 +65,8 @@ A table is named database.table; without a database it is in the database "defau
 		return fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())
 	})
 	root.AddCommand(a.createCmd(), a.alterCmd(), a.lsCmd(), a.describeCmd(), a.putCmd(), a.scanCmd(), a.getCmd(), a.tailCmd(), a.compactCmd(),
-		a.tagCmd(), a.consumerCmd(), a.deadCmd(), a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.configCmd(), a.demoCmd(), a.versionCmd())
+		a.tagCmd(), a.consumerCmd(), a.deadCmd(), a.exportCmd(), a.verifyCmd(), a.serveCmd(), a.resumeCmd(), a.resetCmd(), a.configCmd(),
+		a.demoCmd(), a.versionCmd())
 	return root
 }
 

@@ -482,7 +482,7 @@ func TestConfig(t *testing.T) {
 	write("warehouse: mem://\npipelines:\n- name: a\n  table: x.y\n  kafka: {brokers: [b:1], topic: t}\n  create: {columns: id WHAT}\n")
 	c.fails("", []string{"config", "check", "-c", file}, "pipeline a: ", `unknown type "WHAT"`)
 	write("warehouse: mem://\npipelins: []\n")
-	c.fails("", []string{"config", "check", "-c", file}, file+":2: pipelins: unknown key; allowed keys here: warehouse, s3, listen, http, log, write-memory, compaction, lookup-cache, registry, pipelines")
+	c.fails("", []string{"config", "check", "-c", file}, file+":2: pipelins: unknown key; allowed keys here: warehouse, s3, listen, http, log, write-memory, compaction, lookup-cache, registry, share, pipelines")
 	c.fails("", []string{"serve", "-c", file}, file+":2: pipelins: unknown key")
 
 	write("warehouse: mem://\nlisten: 127.0.0.1:0\n")

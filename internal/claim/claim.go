@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -219,4 +220,48 @@ func (c *Claims) put(ctx context.Context, name string, seq int64, free bool) (wo
 		_ = c.store.Delete(ctx, c.object(name, seq-1)) // what stays is removed by the next
 	}
 	return won, nil
+}
+
+// forgetAfter is for how many times its promise a chain must not have moved before it is removed.
+const forgetAfter = 10
+
+// Live gives the names of the chains below the folder whose holders work, sorted: those that have moved within the time
+// that their holders promised, as far as this process has watched. One that it has not seen before counts. Chains that
+// were set free, or are dead for long, are removed.
+func (c *Claims) Live(ctx context.Context) ([]string, error) {
+	last := map[string]int64{}
+	for info, err := range storage.Walk(ctx, c.store, c.dir) {
+		if err != nil {
+			return nil, fmt.Errorf("claims: %w", err)
+		}
+		n, err := strconv.ParseInt(path.Base(info.Name), 10, 64)
+		if err != nil || n <= 0 || n >= maxSeq {
+			continue
+		}
+		name := path.Base(path.Dir(info.Name))
+		last[name] = max(last[name], n)
+	}
+	var out []string
+	for name, seq := range last {
+		dead, err := c.free(ctx, name, seq)
+		switch {
+		case err != nil:
+			return nil, err
+		case !dead:
+			out = append(out, name)
+			continue
+		}
+		c.mu.Lock()
+		s, watched := c.seen[name] // free forgets chains that were set free
+		c.mu.Unlock()
+		if watched && c.env.Now().Sub(s.since) < forgetAfter*c.ttl {
+			continue
+		}
+		_ = c.store.Delete(ctx, c.object(name, seq)) // what stays is removed by the next
+		c.mu.Lock()
+		delete(c.seen, name)
+		c.mu.Unlock()
+	}
+	slices.Sort(out)
+	return out, nil
 }

@@ -235,3 +235,40 @@ func TestGarbage(t *testing.T) {
 		}
 	})
 }
+
+// TestLive: processes that hold a chain are seen until they set it free, or until it has not moved for the promised time.
+func TestLive(t *testing.T) {
+	store := storage.NewMem()
+	var now atomic.Int64 // seconds
+	env := Env{Now: func() time.Time { return time.Unix(now.Load(), 0) }, After: func(time.Duration) <-chan time.Time { return make(chan time.Time) }}
+	members := func(owner string) *Claims { return New(store, "crew", owner, 10*time.Second, env) }
+	watcher := members("w")
+	expect := func(want string) {
+		t.Helper()
+		live, err := watcher.Live(t.Context())
+		if err != nil || fmt.Sprint(live) != want {
+			t.Errorf("live: %v %v, want %s", live, err, want)
+		}
+	}
+	expect("[]")
+	held, err := members("a").Hold(t.Context(), "a", func(ctx context.Context) error {
+		expect("[a]")
+		_, err := members("b").Hold(ctx, "b", func(context.Context) error {
+			expect("[a b]")
+			now.Add(9)
+			expect("[a b]")
+			now.Add(1)
+			expect("[]") // neither has moved
+			return nil
+		})
+		expect("[]")
+		return err
+	})
+	if !held || err != nil {
+		t.Fatal(held, err)
+	}
+	expect("[]")
+	for info, err := range storage.Walk(t.Context(), store, "") {
+		t.Errorf("%s is left behind (%v)", info.Name, err)
+	}
+}

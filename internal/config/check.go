@@ -52,21 +52,14 @@ func (c *checker) together(cfg *Config) {
 			c.failAt(at+".name", "%q is used twice", p.Name)
 		}
 		jobs[p.Name] = true
-		if _, err := TablePath(p.Table); err != nil {
-			c.failAt(at+".table", "%v", err)
-		}
-		if other, ok := tables[p.Table]; ok {
+		c.topics(at, p)
+		if other, ok := tables[p.Table]; ok && !p.Many() {
 			c.failAt(at+".table", "%q is already written by pipeline %q; one pipeline a table", p.Table, other)
 		}
-		tables[p.Table] = p.Name
-		dead := p.DeadTable()
-		if _, err := TablePath(dead); err != nil {
-			c.failAt(at+".dead-letters.table", "%v", err)
+		if !p.Many() {
+			tables[p.Table] = p.Name
+			c.dead(at, p, tables)
 		}
-		if other, ok := tables[dead]; ok {
-			c.failAt(at+".dead-letters.table", "%q is already written by pipeline %q; dead letters have a table for each pipeline", dead, other)
-		}
-		tables[dead] = p.Name
 		if p.Dead.Percent > 100 {
 			c.failAt(at+".dead-letters.pause-percent", "%d is more than 100", p.Dead.Percent)
 		}
@@ -77,9 +70,42 @@ func (c *checker) together(cfg *Config) {
 		}
 		if s := p.Kafka.SASL; s.Mechanism != "" && s.User == "" || s.Mechanism == "" && s != (SASL{}) {
 			c.failAt(at+".kafka.sasl", "mechanism and user belong together")
-		} else if s.Password != "" && s.PasswordEnv != "" {
-			c.failAt(at+".kafka.sasl", "use password or password-env, not both")
+		} else if (s.Password != "" && s.PasswordEnv != "") || (s.Password+s.PasswordEnv != "" && s.PasswordFile != "") {
+			c.failAt(at+".kafka.sasl", "use one of password, password-env and password-file")
 		}
+	}
+}
+
+// dead checks the table of a pipeline's dead letters.
+func (c *checker) dead(at string, p Pipeline, tables map[string]string) {
+	dead := p.DeadTable()
+	if _, err := TablePath(dead); err != nil {
+		c.failAt(at+".dead-letters.table", "%v", err)
+	}
+	if other, ok := tables[dead]; ok {
+		c.failAt(at+".dead-letters.table", "%q is already written by pipeline %q; dead letters have a table for each pipeline", dead, other)
+	}
+	tables[dead] = p.Name
+}
+
+// topics checks which topics a pipeline reads, and into which tables.
+func (c *checker) topics(at string, p Pipeline) {
+	if p.Many() == (p.Kafka.Topic != "") {
+		c.failAt(at+".kafka", "give topic for one table; or topics, topic-pattern or both for a table for each topic")
+		return
+	}
+	if strings.Contains(p.Name, ":") {
+		c.failAt(at+".name", "%q has a colon, which is for the jobs of pipelines with many topics", p.Name)
+	}
+	if p.Many() && p.Dead.Table != "" {
+		c.failAt(at+".dead-letters.table", "each topic's dead letters have a table of their own; leave the name out")
+	}
+	_, err := TablePath(p.Table)
+	if p.Many() {
+		_, err = NewTopics(p)
+	}
+	if err != nil {
+		c.failAt(at+".table", "%v", err)
 	}
 }
 

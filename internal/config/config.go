@@ -20,7 +20,14 @@ type Config struct {
 	Compaction Budget     `yaml:"compaction" doc:"What the compactions of all pipelines may use together."`
 	Lookups    Lookups    `yaml:"lookup-cache" doc:"Copies, on local disk, of data files that rows are looked up in."`
 	Registry   Registry   `yaml:"registry" doc:"Schema registry of formats whose records name their schema."`
+	Share      Share      `yaml:"share" doc:"Several processes with the same pipelines share the tables among them."`
 	Pipelines  []Pipeline `yaml:"pipelines" doc:"Streams to write into tables; without any, only the catalog of the warehouse is served."`
+}
+
+// Share lets processes share the tables.
+type Share struct {
+	On  bool     `yaml:"on" doc:"Each table is written by one of the processes that have this key and the same warehouse; tables move when one joins, ends or hangs." default:"false"`
+	TTL Duration `yaml:"ttl" doc:"A process that has given no sign of life for this long (1s to 1h) loses its tables to the others." default:"10s"`
 }
 
 // Budget bounds the compactions of the whole process.
@@ -63,14 +70,16 @@ type Log struct {
 	Format string `yaml:"format" doc:"Form of a line." enum:"text,json" default:"text"`
 }
 
-// Pipeline is one stream into one table.
+// Pipeline is one stream into one table, or many topics, each into a table of its own.
 type Pipeline struct {
 	Name           string   `yaml:"name" doc:"Name of the job; it must stay the same over restarts." required:"true"`
-	Table          string   `yaml:"table" doc:"Table as database.table." required:"true"`
+	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _." required:"true"`
 	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records." required:"true"`
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
 	CommitInterval Duration `yaml:"commit-interval" doc:"Time between two snapshots: how long a row waits to be seen." default:"1s"`
+	CommitRows     int      `yaml:"commit-rows" doc:"A snapshot is made earlier when this many rows wait for it." default:"4000000"`
+	CommitBytes    Size     `yaml:"commit-bytes" doc:"A snapshot is made earlier when records of this size wait for it." default:"1gb"`
 	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"32mb"`
 	Compaction     Workers  `yaml:"compaction" doc:"Background compaction of the table."`
 	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
@@ -99,14 +108,17 @@ func (p *Pipeline) DeadTable() string {
 // tables for Paimon and Trino, so it has none; for calve NAME$dead is the same.
 func DeadTable(table string) string { return table + "__dead" }
 
-// Kafka is a topic to read.
+// Kafka says which topics to read. One of Topic and of Topics with TopicPattern is given.
 type Kafka struct {
-	Brokers []string          `yaml:"brokers" doc:"Addresses to start from, host:port." required:"true"`
-	Topic   string            `yaml:"topic" doc:"Name of the topic." required:"true"`
-	Start   string            `yaml:"start" doc:"Where a new job starts." enum:"earliest,latest" default:"earliest"`
-	Fields  map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp or key."`
-	TLS     bool              `yaml:"tls" doc:"Talk to the brokers with TLS, trusting the authorities of this machine."`
-	SASL    SASL              `yaml:"sasl" doc:"Credentials for the brokers."`
+	Brokers       []string          `yaml:"brokers" doc:"Addresses to start from, host:port." required:"true"`
+	Topic         string            `yaml:"topic" doc:"Name of the topic, for a pipeline with one table."`
+	Topics        []string          `yaml:"topics" doc:"Names of topics, for a pipeline with a table for each."`
+	TopicPattern  string            `yaml:"topic-pattern" doc:"Regular expression (RE2) of the whole names of topics, each with a table of its own; topics that come later are found while the pipeline runs. Each topic is a job NAME:TOPIC."`
+	ExceptPattern string            `yaml:"except-pattern" doc:"Regular expression of names that topics and topic-pattern leave out."`
+	Start         string            `yaml:"start" doc:"Where a new job starts." enum:"earliest,latest" default:"earliest"`
+	Fields        map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp or key."`
+	TLS           bool              `yaml:"tls" doc:"Talk to the brokers with TLS, trusting the authorities of this machine."`
+	SASL          SASL              `yaml:"sasl" doc:"Credentials for the brokers."`
 }
 
 // SASL are credentials for Kafka brokers.
@@ -115,6 +127,27 @@ type SASL struct {
 	User        string `yaml:"user" doc:"Name of the user."`
 	Password    string `yaml:"password" doc:"Password of the user."`
 	PasswordEnv string `yaml:"password-env" doc:"Environment variable that holds the password."`
+	// PasswordFile is read when a pipeline starts, so that it may change while the process runs.
+	PasswordFile string `yaml:"password-file" doc:"File that holds the password; white space around it is left out."`
+}
+
+// Secret gives the password. It is not to be printed.
+func (s SASL) Secret() (string, error) {
+	switch {
+	case s.PasswordEnv != "":
+		text, ok := os.LookupEnv(s.PasswordEnv)
+		if !ok {
+			return "", fmt.Errorf("kafka.sasl.password-env: the environment variable %s is not set", s.PasswordEnv)
+		}
+		return text, nil
+	case s.PasswordFile != "":
+		text, err := os.ReadFile(s.PasswordFile)
+		if err != nil {
+			return "", fmt.Errorf("kafka.sasl.password-file: %w", err)
+		}
+		return strings.TrimSpace(string(text)), nil
+	}
+	return s.Password, nil
 }
 
 // Format says how values are decoded.

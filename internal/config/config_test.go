@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestParse(t *testing.T) {
 func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"unknown key", "listen:", "lisen:", `calve.yaml:2: lisen: unknown key; allowed keys here: warehouse, s3, listen`},
-		{"unknown nested key", "topic: orders", "topics: orders", `pipelines[0].kafka.topics: unknown key; allowed keys here: brokers, topic, start`},
+		{"unknown nested key", "topic: orders", "toppics: orders", `pipelines[0].kafka.toppics: unknown key; allowed keys here: brokers, topic, topics, topic-pattern`},
 		{"missing", "name: orders\n    ", "", `calve.yaml:4: pipelines[0].name: missing: Name of the job`},
 		{"duration", "250ms", "soon", `calve.yaml:11: pipelines[0].commit-interval: "soon" is not a duration; allowed: a number with unit`},
 		{"list", "[localhost:9092]", "here", `calve.yaml:6: pipelines[0].kafka.brokers: "here" is not a list`},
@@ -58,6 +59,12 @@ func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 		{"mechanism", "topic: orders", "topic: orders, sasl: {mechanism: MAGIC}", `"MAGIC" is not allowed; allowed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`},
 		{"no registry", "commit-interval: 250ms", "format: {type: avro}", `pipelines[0].format: avro needs a schema registry; give registry.urls`},
 		{"registry", "pipelines:", "registry: {user: me}\npipelines:", `calve.yaml:3: registry: user and password-env belong together`},
+		{"two passwords", "topic: orders", "topic: orders, sasl: {mechanism: PLAIN, user: me, password-env: P, password-file: /p}", `use one of password, password-env and password-file`},
+		{"no topic", "topic: orders, ", "", `calve.yaml:6: pipelines[0].kafka: give topic for one table; or topics`},
+		{"both", "topic: orders", "topic: orders, topics: [a]", `calve.yaml:6: pipelines[0].kafka: give topic for one table; or topics`},
+		{"same table", "topic: orders", "topics: [a]", `calve.yaml:5: pipelines[0].table: table: "shop.orders" is the same for all topics; it must have {topic}`},
+		{"pattern", "topic: orders", "topic-pattern: 'a('", `kafka.topic-pattern: "a(" is no regular expression`},
+		{"colon", "name: orders", "name: 'a:b'", `"a:b" has a colon`},
 		{"text", "warehouse: file:///data/lake", "warehouse: [a]", `calve.yaml:1: warehouse: a list is not a text`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -125,6 +132,58 @@ func TestSchemaKnowsEveryKey(t *testing.T) {
 	for _, key := range []string{"warehouse", "commit-interval", "primary-key", "debezium-json", "additionalProperties\":false"} {
 		if !strings.Contains(string(b), key) {
 			t.Errorf("schema lacks %s", key)
+		}
+	}
+}
+
+func TestTopics(t *testing.T) {
+	many := func(table string, k Kafka) Pipeline { return Pipeline{Name: "n", Table: table, Kafka: k} }
+	topics, err := NewTopics(many("{1}.raw_{2}", Kafka{TopicPattern: `dbz\.([^.]+)\.(.+)`, ExceptPattern: `.*-tmp`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]bool{"dbz.shop.orders": true, "xdbz.shop.orders": false, "dbz.shop.orders-tmp": false, "dbz.shop": false} {
+		if topics.Has(topic) != want {
+			t.Errorf("%s: %v", topic, !want)
+		}
+	}
+	if p, err := topics.For("dbz.1-Shop.Order.Items"); err != nil || p.Table != "t1_shop.raw_order_items" || p.Name != "n:dbz.1-Shop.Order.Items" || p.Many() || p.Kafka.Topic != "dbz.1-Shop.Order.Items" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	topics, err = NewTopics(many("lake.{topic}", Kafka{Topics: []string{"a", "_B.c"}, TopicPattern: "x.*"}))
+	if err != nil || !topics.Has("a") || !topics.Has("x") || topics.Has("b") {
+		t.Errorf("%v", err)
+	}
+	if p, err := topics.For("_B.c"); err != nil || p.Table != "lake.t_b_c" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := topics.For(strings.Repeat("x", 129)); err == nil || !strings.Contains(err.Error(), "1 to 128") {
+		t.Error(err)
+	}
+	for want, p := range map[string]Pipeline{
+		"{3} stands for": many("a.{3}", Kafka{TopicPattern: "(a)(b)"}), "{1} stands for": many("a.{1}", Kafka{Topics: []string{"a"}, TopicPattern: "(a)"}),
+		"{x} is unknown": many("a.{x}", Kafka{TopicPattern: "a"}), "use database.table": many("a/{topic}", Kafka{TopicPattern: "a"}),
+	} {
+		if _, err := NewTopics(p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestSecret(t *testing.T) {
+	file := t.TempDir() + "/p"
+	if err := os.WriteFile(file, []byte("geheim\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CALVE_TEST_SECRET", "env")
+	for want, s := range map[string]SASL{"plain": {Password: "plain"}, "env": {PasswordEnv: "CALVE_TEST_SECRET"}, "geheim": {PasswordFile: file}} {
+		if got, err := s.Secret(); got != want || err != nil {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	for _, s := range []SASL{{PasswordEnv: "CALVE_TEST_NONE"}, {PasswordFile: file + "x"}} {
+		if _, err := s.Secret(); err == nil {
+			t.Errorf("%+v gives a password", s)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func encodingOf(r *http.Request) string {
 // readerOf opens a table. If a pipeline of this process writes it, reads hold back its expiry and its commits wake them.
 func (s *Server) readerOf(name, path string) (rd *reader.Reader, wake <-chan int64, unwatch func()) {
 	env := reader.Env{Now: s.env.Now, After: s.env.After, NewID: s.env.NewID, Rand: s.env.Rand, Log: s.env.Log}
-	for _, p := range s.pipelines {
+	for _, p := range s.all() {
 		if own, err := config.TablePath(p.cfg.Table); err != nil || own != path {
 			continue
 		}

@@ -38,10 +38,11 @@ func (p *pipeline) deadLetters(ctx context.Context, env ingest.Env) (*ingest.Dea
 // lookEvery is how soon a paused pipeline sees a new schema of its table.
 const lookEvery = 2 * time.Second
 
-// pause waits until the table has another schema than now, or ctx ends.
+// pause waits until the table has another schema than now, somebody resumes the pipeline, its table is another process's,
+// or ctx ends.
 func (p *pipeline) pause(ctx context.Context, why error) {
 	p.set(Paused, why)
-	p.log.Error("pipeline paused; it goes on when its table has a new schema, or is started again", "error", why, "dead_letters", p.dead.URL(""))
+	p.log.Error("pipeline paused; it goes on when its table has a new schema, or is resumed", "error", why, "then", "calve resume "+p.cfg.Name, "dead_letters", p.dead.URL(""))
 	meta := manifest.Open(p.store, manifest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log})
 	was := int64(-1)
 	for {
@@ -57,6 +58,10 @@ func (p *pipeline) pause(ctx context.Context, why error) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-p.wake:
+			if p.told() {
+				return
+			}
 		case <-p.env.After(lookEvery):
 		}
 	}

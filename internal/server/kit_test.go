@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,16 @@ import (
 	"github.com/calve-io/calve/storage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(memberEnv); file != "" {
+		if err := serveAsMember(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for something that must happen. Nothing is asserted about how quick it is.
 const patience = 60 * time.Second
@@ -42,6 +52,7 @@ type lab struct {
 	t         *testing.T
 	warehouse storage.Store // what servers use
 	mem       *storage.Mem  // what is there
+	store     storage.Store // where readers look
 	produced  map[string]int
 }
 
@@ -53,7 +64,7 @@ func newLab(t *testing.T, topics ...string) *lab {
 	}
 	t.Cleanup(c.Close)
 	mem := storage.NewMem()
-	return &lab{Cluster: c, t: t, warehouse: mem, mem: mem, produced: map[string]int{}}
+	return &lab{Cluster: c, t: t, warehouse: mem, mem: mem, store: mem, produced: map[string]int{}}
 }
 
 // send produces records, keyed by themselves.
@@ -219,7 +230,7 @@ func (l *lab) reader(table string) *reader.Reader {
 		l.t.Fatal(err)
 	}
 	env := hastyEnv()
-	return reader.Open(storage.Sub(l.mem, path), reader.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: env.Log})
+	return reader.Open(storage.Sub(l.store, path), reader.Env{Now: env.Now, After: env.After, NewID: env.NewID, Rand: env.Rand, Log: env.Log})
 }
 
 // count counts the rows of a table.

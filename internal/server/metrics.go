@@ -91,7 +91,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is for Prometheus.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range c.s.pipelines {
+	for _, p := range c.s.all() {
 		st := p.status()
 		for _, m := range c.descs {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.get(&st), st.Name, st.Table)

@@ -2,15 +2,11 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
@@ -35,7 +31,20 @@ const (
 	Failed   State = "failed"  // needs a person
 	Paused   State = "paused"  // refuses too many records; goes on when the table has a new schema
 	Stopped  State = "stopped"
+	// Elsewhere: another process owns the table, where processes share them.
+	Elsewhere State = "elsewhere"
 )
+
+// shared is what all pipelines of a process use.
+type shared struct {
+	compactor *engine.Compactor
+	lookups   *reader.LookupCache // nil: none
+	copyAll   bool
+	budget    *engine.Budget
+	hubs      *hubs
+	registry  *registry.Client // nil: none
+	opening   chan struct{}    // room for those who open their tables
+}
 
 // pipeline runs one stream into one table, again and again until it is told to stop or needs a person.
 type pipeline struct {
@@ -45,15 +54,20 @@ type pipeline struct {
 	env   engine.Env
 	log   *slog.Logger
 	holds *manifest.Holds // of reads of the table in this process, over restarts
-	// compactor and lookups (nil: none) are those of the process; set before the pipeline runs.
-	compactor *engine.Compactor
-	lookups   *reader.LookupCache
-	copyAll   bool
-	budget    *engine.Budget
-	registry  *registry.Client // nil: none
+	topic string          // whose name made the table's; "" where the table is named
+	setup error           // why it cannot run
 
-	mu        sync.Mutex // guards what follows
-	reset     bool       // the source may be another one; until the first start
+	*shared                       // set before the pipeline runs, as are the next two
+	needed  func(d int)           // a person is needed (-1), or not any more (+1)
+	ask     func(context.Context) // who owns which table; nil: this process owns all
+	wake    chan struct{}         // resumed, or the owner changed
+
+	mu        sync.Mutex         // guards what follows
+	reset     bool               // the source may be another one; until the first start
+	resumed   bool               // somebody wants it to go on; until it does
+	mine      bool               // this process owns the table
+	owner     string             // which process does; "" where they do not share
+	abandon   context.CancelFunc // ends what runs, since the table is another process's
 	state     State
 	err       error
 	retrying  error // what the stream is trying again, while it does
@@ -77,59 +91,14 @@ type totals struct {
 func newPipeline(cfg config.Pipeline, store, dead storage.Store, env engine.Env) *pipeline {
 	log := env.Log.With("pipeline", cfg.Name, "table", cfg.Table)
 	env.Log = log
-	return &pipeline{cfg: cfg, store: store, dead: dead, env: env, log: log, holds: manifest.NewHolds(), state: Starting, since: env.Now(), totals: totals{Lag: -1}}
+	return &pipeline{cfg: cfg, store: store, dead: dead, env: env, log: log, holds: manifest.NewHolds(), state: Starting, since: env.Now(),
+		totals: totals{Lag: -1}, wake: make(chan struct{}, 1)}
 }
 
 func (p *pipeline) set(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.err, p.retrying, p.since = s, err, nil, p.env.Now()
-}
-
-// run supervises the pipeline. It returns nil when ctx ended and everything read was committed, and an error that needs
-// a person otherwise.
-func (p *pipeline) run(ctx context.Context) error {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval, pause.RandomizationFactor = 500*time.Millisecond, 30*time.Second, 0
-	for {
-		began := p.env.Now()
-		err := p.once(ctx)
-		switch {
-		case err == nil:
-			p.set(Stopped, nil)
-			p.log.Info("pipeline stopped")
-			return nil
-		case needsPerson(err):
-			p.set(Failed, err)
-			p.log.Error("pipeline failed; it will not be restarted", "error", err)
-			return err
-		case ctx.Err() != nil:
-			p.set(Stopped, err)
-			return err
-		case errors.Is(err, ingest.ErrTooManyRefused):
-			p.pause(ctx, err)
-			if ctx.Err() != nil {
-				p.set(Stopped, nil)
-				return nil
-			}
-			continue
-		}
-		if p.env.Now().Sub(began) > time.Minute {
-			pause.Reset()
-		}
-		wait := pause.NextBackOff()
-		p.set(Waiting, err)
-		p.mu.Lock()
-		p.restarts++
-		p.mu.Unlock()
-		p.log.Warn("pipeline failed and will be restarted from its last snapshot", "error", err, "in", wait)
-		select {
-		case <-ctx.Done():
-			p.set(Stopped, nil)
-			return nil
-		case <-p.env.After(wait):
-		}
-	}
 }
 
 // needsPerson tells errors that a restart does not heal.
@@ -152,20 +121,17 @@ var errSetup = errors.New("pipeline setup")
 // once opens the table and runs the stream until ctx ends or something fails.
 func (p *pipeline) once(ctx context.Context) (err error) {
 	p.set(Starting, nil)
-	if err := p.ensureTable(ctx); err != nil {
+	p.mu.Lock()
+	p.resumed = false
+	p.mu.Unlock()
+	if p.setup != nil {
+		return p.setup
+	}
+	hub, err := p.hubs.get(p.cfg.Kafka)
+	if err != nil {
 		return err
 	}
-	tab, err := engine.Open(ctx, p.store, engine.Settings{
-		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor, Budget: p.budget,
-		Lookups: p.lookups, CopyAll: p.copyAll,
-		Holds:       p.holds,
-		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
-		Events: engine.Events{
-			Compacted: func(c engine.CompactInfo) {
-				p.log.Info("compacted", "snapshot", c.Snapshot, "bucket", c.Bucket, "level", c.Output, "files_in", c.FilesIn, "files_out", c.FilesOut, "moved", c.Moved, "rows_in", c.RowsIn, "took", c.Took)
-			},
-		},
-	}, p.env)
+	tab, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -192,7 +158,34 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 		p.table = nil
 		p.mu.Unlock()
 	}()
-	return p.stream(ctx, tab)
+	return p.stream(ctx, tab, hub)
+}
+
+// open opens the table, and creates it before if it is not there.
+func (p *pipeline) open(ctx context.Context) (*engine.Table, error) {
+	select {
+	case p.opening <- struct{}{}:
+		defer func() { <-p.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := p.ensureTable(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.own(ctx); err != nil {
+		return nil, err
+	}
+	return engine.Open(ctx, p.store, engine.Settings{
+		Job: p.cfg.Name, BufferBytes: int64(p.cfg.BufferSize), Compaction: p.cfg.Compaction.Workers, Compactor: p.compactor, Budget: p.budget,
+		Lookups: p.lookups, CopyAll: p.copyAll,
+		Holds:       p.holds,
+		ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery,
+		Events: engine.Events{
+			Compacted: func(c engine.CompactInfo) {
+				p.log.Info("compacted", "snapshot", c.Snapshot, "bucket", c.Bucket, "level", c.Output, "files_in", c.FilesIn, "files_out", c.FilesOut, "moved", c.Moved, "rows_in", c.RowsIn, "took", c.Took)
+			},
+		},
+	}, p.env)
 }
 
 func (p *pipeline) ensureTable(ctx context.Context) error {
@@ -276,20 +269,12 @@ func Decoding(p *config.Pipeline) decode.Config {
 		Evolution: decode.Evolution(p.Format.Evolution)}
 }
 
-func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
+func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hub) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
 	p.mu.Lock()
 	reset := p.reset
 	p.mu.Unlock()
 	k := p.cfg.Kafka
-	sasl := ingest.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Password: k.SASL.Password}
-	if k.SASL.PasswordEnv != "" {
-		sasl.Password = os.Getenv(k.SASL.PasswordEnv)
-	}
-	var secure *tls.Config
-	if k.TLS {
-		secure = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
 	dead, closeDead := p.deadLetters(ctx, env)
 	defer closeDead()
 	var reg ingest.Registry
@@ -297,11 +282,8 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		reg = p.registry
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
-		Registry:  reg,
-		HubConfig: ingest.HubConfig{Brokers: k.Brokers, TLS: secure, SASL: sasl},
-		Topic:     k.Topic, Start: ingest.Start(k.Start), Reset: reset,
-		Decode: Decoding(&p.cfg),
-		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval),
+		Registry: reg, Hub: hub, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
+		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
 			Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{
 		Started: func(pos map[int32]int64) {
@@ -332,7 +314,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table) error {
 		},
 	})
 	if errors.Is(err, ingest.ErrSourceChanged) || errors.Is(err, ingest.ErrLogTruncated) {
-		err = fmt.Errorf("%w (to reset it: calve serve --reset %s)", err, p.cfg.Name)
+		err = fmt.Errorf("%w (to reset it: calve reset %[2]s, or calve serve --reset %[2]s)", err, p.cfg.Name)
 	}
 	return err
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/export"
-	"github.com/calve-io/calve/ingest/registry"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/reader"
 	"github.com/calve-io/calve/storage"
@@ -28,13 +27,23 @@ type Server struct {
 	cfg       *config.Config
 	warehouse storage.Store
 	env       engine.Env
+	families  []*family
+	crew      *crew // nil: this process owns all tables
+	shared    shared
+	working   sync.WaitGroup // pipelines and who looks for more of them
+
+	mu        sync.Mutex // guards what follows
 	pipelines []*pipeline
+	byName    map[string]*pipeline
+	byTable   map[string]*pipeline // the first of a table
+	alive     int                  // pipelines that do not wait for a person
+	end       context.CancelFunc
+
 	opts      Options
 	started   time.Time
 	guard     *guard
-	registry  *registry.Client // nil: none
-	beat, cut time.Duration    // of streams of changes: between heartbeats; for a write
-	streams   atomic.Int64     // of changes that are being told
+	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
+	streams   atomic.Int64  // of changes that are being told
 }
 
 // Options are what the command line adds to a configuration.
@@ -73,10 +82,20 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g, registry: reg,
+	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
+		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening)},
+		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {},
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
 	for _, c := range cfg.Pipelines {
+		if c.Many() {
+			topics, err := config.NewTopics(c)
+			if err != nil {
+				return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
+			}
+			s.families = append(s.families, &family{cfg: c, topics: topics})
+			continue
+		}
 		path, err := config.TablePath(c.Table)
 		if err != nil {
 			return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
@@ -86,12 +105,15 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 			return nil, fmt.Errorf("pipeline %s: dead-letters.table: %w", c.Name, err)
 		}
 		p := newPipeline(c, storage.Sub(warehouse, path), storage.Sub(warehouse, dead), env)
-		p.registry = reg
 		p.reset = slices.Contains(opts.Reset, c.Name)
-		s.pipelines, names = append(s.pipelines, p), append(names, c.Name)
+		s.addLocked(p) // nobody else has the server yet
+		names = append(names, c.Name)
+	}
+	for _, f := range s.families {
+		names = append(names, f.cfg.Name+":TOPIC")
 	}
 	for _, r := range opts.Reset {
-		if !slices.Contains(names, r) {
+		if family, _, many := strings.Cut(r, ":"); !slices.Contains(names, r) && !(many && slices.Contains(names, family+":TOPIC")) {
 			return nil, fmt.Errorf("there is no pipeline %q to reset; the configuration has %s", r, strings.Join(names, ", "))
 		}
 	}
@@ -108,33 +130,78 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) (err erro
 		return err
 	}
 	defer stopHTTP()
-	compactor := engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate),
+	s.shared.compactor = engine.NewCompactor(engine.CompactorSettings{Workers: s.cfg.Compaction.Workers, BytesPerSecond: int64(s.cfg.Compaction.Rate),
 		SweepAfter: time.Duration(s.cfg.Compaction.SweepAfter)}, s.env)
-	defer compactor.Close()
-	var lookups *reader.LookupCache
+	defer s.shared.compactor.Close()
 	if c := s.cfg.Lookups; c.Dir != "" {
-		lookups = reader.NewLookupCache(reader.LookupCacheConfig{Dir: c.Dir, DirBytes: int64(c.Size)})
-		defer func() { err = errors.Join(err, lookups.Close()) }()
+		s.shared.lookups = reader.NewLookupCache(reader.LookupCacheConfig{Dir: c.Dir, DirBytes: int64(c.Size)})
+		defer func() { err = errors.Join(err, s.shared.lookups.Close()) }()
 	}
-	errs := make([]error, len(s.pipelines))
-	var wg sync.WaitGroup
-	budget := engine.NewBudget(int64(s.cfg.Memory))
-	if s.registry != nil {
-		defer s.registry.Close()
+	if s.shared.registry != nil {
+		defer s.shared.registry.Close()
 	}
-	for i, p := range s.pipelines {
-		p.compactor, p.budget, p.lookups, p.copyAll = compactor, budget, lookups, s.cfg.Lookups.All
-		wg.Go(func() {
-			if err := p.run(ctx); err != nil {
-				errs[i] = fmt.Errorf("pipeline %s: %w", p.cfg.Name, err)
-			}
-		})
+	s.shared.budget = engine.NewBudget(int64(s.cfg.Memory))
+	defer s.shared.hubs.close()
+	leave := s.join()
+	defer leave() // when the tables are free for others
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	s.mu.Lock()
+	s.alive, s.end = len(s.pipelines), end
+	s.mu.Unlock()
+	known := s.all()
+	for _, p := range known {
+		s.spawn(ctx, p)
 	}
-	if len(s.pipelines) == 0 && s.cfg.Listen != "" {
+	for _, f := range s.families {
+		s.working.Go(func() { s.find(ctx, f) })
+	}
+	if len(known)+len(s.families) == 0 && s.cfg.Listen != "" {
 		<-ctx.Done() // a catalog alone serves until it is told to end
 	}
-	wg.Wait()
+	s.working.Wait()
+	var errs []error
+	for _, p := range s.all() {
+		p.mu.Lock()
+		if p.err != nil {
+			errs = append(errs, fmt.Errorf("pipeline %s: %w", p.cfg.Name, p.err))
+		}
+		p.mu.Unlock()
+	}
 	return errors.Join(errs...)
+}
+
+// join makes this process one of those that share the tables, if they do. Its end is to be told by leave.
+func (s *Server) join() (leave func()) {
+	if !s.cfg.Share.On {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.crew = newCrew(s.warehouse, time.Duration(s.cfg.Share.TTL), s.env, func() {
+		for _, p := range s.all() {
+			p.place(s.crew.owner(p.cfg.Table))
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.crew.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// addLocked takes a pipeline in; mu is held.
+func (s *Server) addLocked(p *pipeline) {
+	s.pipelines = append(s.pipelines, p)
+	s.byName[p.cfg.Name] = p
+	for _, table := range []string{p.cfg.Table, p.cfg.DeadTable()} {
+		if p.setup == nil && s.byTable[table] == nil {
+			s.byTable[table] = p
+		}
+	}
 }
 
 // serveHTTP starts the HTTP server; the function it returns stops it.
@@ -181,6 +248,8 @@ func (s *Server) Handler() http.Handler {
 	mux.Handle("GET /metrics", s.metricsHandler())
 	mux.Handle("/iceberg/", http.StripPrefix("/iceberg", export.NewCatalog(s.warehouse, export.CatalogOptions{Config: s.clientConfig(), Log: s.env.Log})))
 	mux.Handle("GET /v1/tables/{database}/{table}/changes", s.guard.wrap(http.HandlerFunc(s.changes)))
+	mux.Handle("POST /v1/pipelines/{name}/resume", s.guard.wrap(s.resumePipeline(false)))
+	mux.Handle("POST /v1/pipelines/{name}/reset", s.guard.wrap(s.resumePipeline(true)))
 	mux.Handle("/v1/", s.guard.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem{Status: http.StatusNotFound, What: "there is nothing here", Where: r.URL.Path, Do: "GET /v1/tables/DATABASE/TABLE/changes"})
 	})))

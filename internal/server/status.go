@@ -25,6 +25,7 @@ type PipelineStatus struct {
 	Table            string    `json:"table"`
 	Location         string    `json:"location"`
 	State            State     `json:"state"`
+	Owner            string    `json:"owner,omitempty"` // the process that owns the table, where processes share them
 	Error            string    `json:"error,omitempty"`
 	Since            time.Time `json:"since"`
 	Restarts         int64     `json:"restarts"`
@@ -64,7 +65,7 @@ func (p *pipeline) status() PipelineStatus {
 	defer p.mu.Unlock()
 	t := p.totals
 	st := PipelineStatus{
-		Name: p.cfg.Name, Table: p.cfg.Table, Location: p.store.URL(""), State: p.state, Since: p.since, Restarts: p.restarts,
+		Name: p.cfg.Name, Table: p.cfg.Table, Location: p.store.URL(""), State: p.state, Owner: p.owner, Since: p.since, Restarts: p.restarts,
 		Records: t.Records, Rows: t.Rows, Rejected: t.Rejected, Bytes: t.Bytes, Lag: t.Lag, Commits: t.Commits,
 		Snapshot: t.LastSnapshot, LastCommit: t.LastCommit, FilesPerLevel: []int64{}, BytesPerLevel: []int64{},
 		IcebergSnapshot: p.export.IcebergSnapshot, IcebergRows: p.export.Rows, IcebergFiles: p.export.Files, metrics: t.Before,
@@ -95,7 +96,7 @@ func (p *pipeline) status() PipelineStatus {
 // Status tells what all pipelines do.
 func (s *Server) Status() Status {
 	st := Status{Version: s.opts.Version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String(), Pipelines: []PipelineStatus{}}
-	for _, p := range s.pipelines {
+	for _, p := range s.all() {
 		st.Pipelines = append(st.Pipelines, p.status())
 	}
 	return st
@@ -110,7 +111,7 @@ func (s *Server) statusJSON(w http.ResponseWriter, _ *http.Request) {
 
 // health answers 200 while every pipeline runs or starts, else 503.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	for _, p := range s.pipelines {
+	for _, p := range s.all() {
 		if st := p.status(); st.State == Failed || st.State == Waiting || st.State == Paused {
 			http.Error(w, "pipeline "+st.Name+" is "+string(st.State)+": "+st.Error, http.StatusServiceUnavailable)
 			return
@@ -159,7 +160,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#123;background:#f7fafc}h1{margin:0}
 table{border-collapse:collapse;background:#fff}th,td{padding:.4rem .8rem;border:1px solid #d5e0ea;text-align:right;white-space:nowrap;vertical-align:top}
 th{background:#e8f0f7;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}td:nth-child(2){white-space:normal;min-width:14rem}
-b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.failed b,.paused b{color:#c00}
+b{font-weight:600}small{color:#567;overflow-wrap:anywhere}.running b{color:#0a7d32}.waiting b,.starting b{color:#b36b00}.elsewhere b{color:#567}.failed b,.paused b{color:#c00}
 </style></head><body>
 <h1>calve</h1><p><small>version {{.Version}} · {{.Warehouse}} · up {{.Uptime}} · <a href="status">status as JSON</a> · <a href="metrics">metrics</a> · <a href="iceberg/v1/config">Iceberg catalog</a></small></p>
 {{if .Pipelines}}<table><tr><th>pipeline<br>table</th><th>state</th><th>rows</th><th>refused</th><th>lag<br>records</th><th>snapshot</th><th>last<br>commit</th><th>files on<br>levels 0 / 1 / 2</th><th>compactions</th><th>to<br>compact</th><th>waited for<br>compaction</th><th>amplification<br>write / space</th><th>Iceberg<br>snapshot</th><th>Iceberg<br>rows</th></tr>
