@@ -18,6 +18,7 @@ import (
 func (a *app) serveCmd() *cobra.Command {
 	var file string
 	var reset []string
+	var check bool
 	c := &cobra.Command{
 		Use:   "serve -c FILE",
 		Short: "Run pipelines, compaction, export and the Iceberg REST catalog",
@@ -36,6 +37,7 @@ written to the connection, so who reads with one keeps the position of the last 
 http.token-file in the configuration) are sent as Authorization: Bearer TOKEN; without any, /v1 answers on loopback
 addresses only.`,
 		Example: `  calve serve -c calve.yaml
+  calve serve -c calve.yaml --check           # brokers, topics, warehouse and tables: can they be worked with?
   calve config schema > calve.schema.json     # for completion in an editor
   calve config check -c calve.yaml`,
 		Args: noArgs,
@@ -60,6 +62,9 @@ addresses only.`,
 			if err != nil {
 				return err
 			}
+			if check {
+				return a.reportFindings(s.Probe(cmd.Context()))
+			}
 			ctx, stop := context.WithCancel(cmd.Context())
 			defer stop()
 			tick := time.NewTicker(time.Second)
@@ -76,7 +81,37 @@ addresses only.`,
 	}
 	c.Flags().StringVarP(&file, "config", "c", "calve.yaml", "configuration file")
 	c.Flags().StringSliceVar(&reset, "reset", nil, "pipelines that may begin again although their topic was re-created or cut")
+	c.Flags().BoolVar(&check, "check", false, "ask everything that the configuration names whether it can be worked with, and end; the exit status is 1 if something cannot")
 	return c
+}
+
+// reportFindings prints what a check found, a line each.
+func (a *app) reportFindings(found []server.Finding) error {
+	bad := 0
+	for _, f := range found {
+		if !f.OK {
+			bad++
+		}
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"ok": bad == 0, "findings": found}); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range found {
+			mark := "ok  "
+			if !f.OK {
+				mark = "FAIL"
+			}
+			if _, err := fmt.Fprintf(a.out, "%s  %s: %s\n", mark, f.What, f.Detail); err != nil {
+				return err
+			}
+		}
+	}
+	if bad > 0 {
+		return errReported
+	}
+	return nil
 }
 
 // serveLogger logs as the configuration says; the flag goes first when it is given.

@@ -42,6 +42,7 @@ type Server struct {
 	opts      Options
 	started   time.Time
 	guard     *guard
+	patience  time.Duration // of each question of Probe
 	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
 	streams   atomic.Int64  // of changes that are being told
 }
@@ -84,7 +85,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	}
 	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
 		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening)},
-		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {},
+		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {}, patience: probeWait,
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
 	for _, c := range cfg.Pipelines {
