@@ -11,7 +11,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/calve-io/calve/internal/datafile"
-	"github.com/calve-io/calve/internal/indexfile"
 	"github.com/calve-io/calve/internal/lookup"
 	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/lsm"
@@ -57,6 +56,17 @@ func (x *imager) close() error {
 		return nil
 	}
 	return x.cache.Close()
+}
+
+// rest gives back what an imager that has nothing to do holds: open files, and what it remembers.
+func (x *imager) rest() {
+	if x == nil {
+		return
+	}
+	_ = x.cache.Close() // of files that were only read
+	x.cache = NewLookupCache(LookupCacheConfig{})
+	clear(x.files)
+	x.seen, x.at = 0, -1
 }
 
 // deliver tells the changes of a snapshot.
@@ -334,7 +344,7 @@ func (t *imaging) buckets(ctx context.Context, tab *lookup.Table, todo []asks, s
 	if err != nil {
 		return nil, err
 	}
-	memo := &vectorMemo{r: t.r, m: map[string]*indexfile.Vector{}}
+	memo := &vectorMemo{r: t.r, m: map[string]*vectorSlot{}}
 	for i := range todo {
 		var files []manifest.DataFile
 		for _, f := range t.files[todo[i].key] {

@@ -140,7 +140,7 @@ func (l *Lookup) prepare(cache *LookupCache) (err error) {
 	l.sees = v.batchSight()
 	l.t = &lookup.Table{Store: l.r.store, Schema: v.schema, Rule: v.rule, Cache: cache, OpenSchema: l.r.meta.Schema}
 	l.buckets = map[string][]*keyBucket{}
-	l.vectors = vectorMemo{r: l.r, m: map[string]*indexfile.Vector{}}
+	l.vectors = vectorMemo{r: l.r, m: map[string]*vectorSlot{}}
 	return nil
 }
 
@@ -203,11 +203,32 @@ func (l *Lookup) load(ctx context.Context, w *where) error {
 // maxVectors bounds the deletion vectors that a Lookup remembers.
 const maxVectors = 256
 
-// vectorMemo remembers deletion vectors.
+// vectorMemo remembers deletion vectors. mu is held for moments only: while one vector is read, others can be.
 type vectorMemo struct {
 	r  *Reader
 	mu sync.Mutex
-	m  map[string]*indexfile.Vector // by data file
+	m  map[string]*vectorSlot // by data file
+}
+
+// vectorSlot is a vector that is read once, by whoever holds turn.
+type vectorSlot struct {
+	turn chan struct{} // has room for one
+	v    *indexfile.Vector
+}
+
+// slot gives the slot of a data file.
+func (v *vectorMemo) slot(name string) *vectorSlot {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.m[name]
+	if s == nil {
+		if len(v.m) >= maxVectors {
+			clear(v.m)
+		}
+		s = &vectorSlot{turn: make(chan struct{}, 1)}
+		v.m[name] = s
+	}
+	return s
 }
 
 // of gives the vectors of a bucket's files.
@@ -220,20 +241,21 @@ func (v *vectorMemo) of(at map[string]vectorAt) lookup.Vectors {
 		if !ok {
 			return nil, nil
 		}
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		if x, ok := v.m[name]; ok {
-			return x, nil
+		s := v.slot(name)
+		select {
+		case s.turn <- struct{}{}:
+			defer func() { <-s.turn }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if s.v != nil {
+			return s.v, nil
 		}
 		x, err := v.r.readVector(ctx, place)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			s.v = x
 		}
-		if len(v.m) >= maxVectors {
-			clear(v.m)
-		}
-		v.m[name] = x
-		return x, nil
+		return x, err
 	}
 }
 

@@ -33,7 +33,8 @@ const (
 	FromSnapshot
 	// FromTime: the changes of the first snapshot made at or after Start.Time and of all later ones.
 	FromTime
-	// Full: the rows of the newest snapshot as inserts, then all changes after it (Paimon's `latest-full`).
+	// Full: the rows of the newest snapshot, or of the last one that Until allows, as inserts, then all changes after it
+	// (Paimon's `latest-full`).
 	Full
 	// FromTag: the rows of the snapshot that Start.Tag names as inserts, then all changes after it.
 	FromTag

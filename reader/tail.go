@@ -175,6 +175,9 @@ func (t *tail) run(ctx context.Context) error {
 		t.until = Until{Snapshot: s.ID}
 	}
 	o, err := t.origin(ctx)
+	if err == nil {
+		err = t.beforeEnd(o)
+	}
 	for {
 		if err == nil {
 			err = t.from(ctx, o)
@@ -183,7 +186,9 @@ func (t *tail) run(ctx context.Context) error {
 		if !ok || t.spec.OnGap != Rescan || gap.Latest == 0 {
 			return err
 		}
-		o, err = t.rescan(ctx, gap)
+		if o, err = t.rescan(ctx, gap); err == error(gap) {
+			return gap
+		}
 	}
 }
 
@@ -263,6 +268,16 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 		}
 		return origin{next: s.ID + 1, state: s}, nil
 	}
+	if from.Mode == Full {
+		s, err := t.newest(ctx)
+		if errors.Is(err, manifest.ErrNoSnapshot) {
+			return origin{next: 1}, nil
+		}
+		if err != nil {
+			return origin{}, err
+		}
+		return origin{next: s.ID + 1, state: s}, nil
+	}
 	s, err := meta.Latest(ctx)
 	if errors.Is(err, manifest.ErrNoSnapshot) {
 		return origin{next: 1}, nil
@@ -270,11 +285,32 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	o := origin{next: s.ID + 1}
-	if from.Mode == Full {
-		o.state = s
+	return origin{next: s.ID + 1}, nil
+}
+
+// newest is the newest snapshot that the stream may tell.
+func (t *tail) newest(ctx context.Context) (*manifest.Snapshot, error) {
+	s, err := t.r.meta.Latest(ctx)
+	if err == nil && t.until.Snapshot > 0 && t.until.Snapshot < s.ID {
+		s, err = t.r.numbered(ctx, t.until.Snapshot)
 	}
-	return o, nil
+	if err == nil && t.late(s) {
+		s, err = t.r.meta.SnapshotAt(ctx, t.until.Time)
+	}
+	return s, err
+}
+
+// late reports whether a snapshot was made after the time at which the stream ends.
+func (t *tail) late(s *manifest.Snapshot) bool {
+	return !t.until.Time.IsZero() && s.TimeMillis > t.until.Time.UnixMilli()
+}
+
+// beforeEnd refuses to begin with rows that are of later than the end.
+func (t *tail) beforeEnd(o origin) error {
+	if s := o.state; s != nil && (t.until.Snapshot > 0 && t.until.Snapshot < s.ID || t.late(s)) {
+		return fmt.Errorf("%w: the stream is to end before snapshot %d, with whose rows it begins", ErrQuery, s.ID)
+	}
+	return nil
 }
 
 // since begins with the first snapshot that is left of those since a time; if the one before it has expired, more of them may
@@ -294,7 +330,10 @@ func (t *tail) since(ctx context.Context, first *manifest.Snapshot) (origin, err
 
 // rescan tells the gap and begins anew with the newest snapshot.
 func (t *tail) rescan(ctx context.Context, gap *GapError) (origin, error) {
-	s, err := t.r.meta.Latest(ctx)
+	s, err := t.newest(ctx)
+	if errors.Is(err, manifest.ErrSnapshotExpired) || errors.Is(err, manifest.ErrNotThatOld) {
+		return origin{}, gap // its end is gone, too
+	}
 	if err != nil {
 		return origin{}, err
 	}
@@ -390,7 +429,7 @@ func (t *tail) from(ctx context.Context, o origin) error {
 			return errEnd
 		}
 		snap, err := t.next(ctx, next)
-		if err == nil && !t.until.Time.IsZero() && snap.TimeMillis > t.until.Time.UnixMilli() {
+		if err == nil && t.late(snap) {
 			return errEnd
 		}
 		if err == nil {
@@ -407,11 +446,12 @@ func (t *tail) from(ctx context.Context, o origin) error {
 	}
 }
 
-// The longest pause between two looks, and how many of them are for the snapshot itself before one is for whether it can
-// still come.
+// The longest pause between two looks, how many of them are for the snapshot itself before one is for whether it can still
+// come, and after what time without anything new a tail gives back what it holds.
 const (
 	longestPoll = 5 * time.Second
 	looksPerGap = 16
+	restAfter   = 10 * time.Second
 )
 
 // next reads a snapshot, waiting for it with Follow. A look costs one request.
@@ -419,7 +459,7 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 	meta := t.r.meta
 	s, err := t.read(ctx, id)
 	wake, poll := t.spec.Wake, cmp.Or(max(0, t.spec.Poll), 200*time.Millisecond)
-	since, beat := t.r.env.Now(), time.Time{}
+	since, beat, resting := t.r.env.Now(), time.Time{}, false
 	for looks := 1; ; looks++ {
 		if err == nil {
 			return s, nil
@@ -434,6 +474,10 @@ func (t *tail) next(ctx context.Context, id int64) (*manifest.Snapshot, error) {
 			return nil, errEnd
 		}
 		now := t.r.env.Now()
+		if !resting && now.Sub(since) >= restAfter {
+			resting = true
+			t.l.images.rest()
+		}
 		pause := max(poll, min(longestPoll, now.Sub(since)/20))
 		if b := t.spec.Beat; b > 0 {
 			if pause = min(pause, b); now.Sub(beat) >= b {

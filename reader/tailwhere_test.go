@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -300,7 +301,8 @@ func TestStartsAndEnds(t *testing.T) {
 	for _, c := range []struct{ from, until, want string }{
 		{"earliest", "", "1,2,3,4"}, {"full", "", "4 state"}, {"tag:second", "", "2 state,3,4"}, {"latest", "", ""},
 		{"earliest", "snapshot:2", "1,2"}, {"tag:second", "snapshot:2", "2 state"}, {"snapshot:3", "snapshot:2", ""},
-		{"snapshot:3", "latest", "3,4"}, {"full", "snapshot:9", "4 state"}, {"earliest", "time:1970-01-01", ""}, {"snapshot:4", "time:2999-01-01", "4"},
+		{"snapshot:3", "latest", "3,4"}, {"full", "snapshot:9", "4 state"}, {"full", "snapshot:3", "3 state"},
+		{"full", "latest", "4 state"}, {"full", "time:2999-01-01", "4 state"}, {"earliest", "time:1970-01-01", ""}, {"snapshot:4", "time:2999-01-01", "4"},
 	} {
 		from, err1 := reader.ParseStart(c.from)
 		until, err2 := reader.ParseUntil(c.until)
@@ -310,6 +312,20 @@ func TestStartsAndEnds(t *testing.T) {
 		told, err := x.stream(x.reader(), reader.TailSpec{From: from, Until: until}, 0, map[string]string{})
 		if err != nil || strings.Join(told, ",") != c.want {
 			t.Errorf("from %s until %s: %v %v, want %s", c.from, c.until, told, err, c.want)
+		}
+	}
+	for _, end := range []reader.Until{{Snapshot: 1}, {Time: time.UnixMilli(1)}} {
+		for _, start := range []reader.Start{{Mode: reader.FromTag, Tag: "second"}, {Mode: reader.Full}} {
+			told, err := x.stream(x.reader(), reader.TailSpec{From: start, Until: end}, 0, map[string]string{})
+			if full := start.Mode == reader.Full && end.Snapshot == 1; full != (err == nil) || full != (strings.Join(told, ",") == "1 state") {
+				t.Errorf("%+v until %+v: %v %v", start, end, told, err)
+			}
+		}
+	}
+	x.expire(2)
+	for _, start := range []reader.Start{{}, {Mode: reader.Full}} {
+		if told, err := x.stream(x.reader(), reader.TailSpec{From: start, Until: reader.Until{Snapshot: 1}}, 0, map[string]string{}); err == nil || len(told) > 0 {
+			t.Errorf("%+v until a snapshot that has expired: %v %v", start, told, err)
 		}
 	}
 	for _, bad := range []string{"snapshot:0", "time:", "now", "tag:x"} {

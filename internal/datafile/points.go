@@ -41,21 +41,29 @@ type File struct {
 	gap    int64
 }
 
-// placeCache keeps the places of a file's pages.
+// placeCache keeps the places of a file's pages. mu is held for moments only.
 type placeCache struct {
 	mu sync.Mutex
-	m  map[int64][]pagePlace // by where the OffsetIndex is
+	m  map[placeKey][]pagePlace
 }
 
+// placeKey is all that what is read of a chunk's OffsetIndex depends on: a damaged file may have several chunks name the same
+// one.
+type placeKey struct{ indexAt, indexLen, offset, size, rows int64 }
+
 func (k *placeCache) places(w *tailWindow, f storage.File, c *chunk, rows int64) ([]pagePlace, error) {
+	key := placeKey{c.stats.offsetAt, c.stats.offsetLen, c.offset, c.size, rows}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p, ok := k.m[c.stats.offsetAt]; ok {
+	p, ok := k.m[key]
+	k.mu.Unlock()
+	if ok {
 		return p, nil
 	}
 	p, err := parsePlaces(w, f, c, rows)
 	if err == nil {
-		k.m[c.stats.offsetAt] = p
+		k.mu.Lock()
+		k.m[key] = p
+		k.mu.Unlock()
 	}
 	return p, err
 }
@@ -83,7 +91,7 @@ func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap int64)
 	if err != nil {
 		return nil, fmt.Errorf("data file %s: %w", name, err)
 	}
-	d.foot.tail.known = &placeCache{m: map[int64][]pagePlace{}}
+	d.foot.tail.known = &placeCache{m: map[placeKey][]pagePlace{}}
 	d.rows = d.foot.rows
 	return d, nil
 }
