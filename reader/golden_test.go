@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -48,6 +49,7 @@ func TestGolden(t *testing.T) {
 			t.Run("rows", func(t *testing.T) { goldenRows(t, r, name) })
 			t.Run("snapshots", func(t *testing.T) { goldenSnapshots(t, r, name) })
 			t.Run("changes", func(t *testing.T) { goldenChanges(t, r, name) })
+			t.Run("stream", func(t *testing.T) { goldenStream(t, r) })
 			t.Run("verify", func(t *testing.T) {
 				rep, err := r.Verify(t.Context(), VerifySpec{Data: true, Fold: true})
 				if err != nil || !rep.OK() || !rep.Folded && rep.NotFolded == "" {
@@ -303,6 +305,21 @@ func compare(t *testing.T, got, want []string) {
 				t.Logf("want %s", want[i])
 			}
 			return
+		}
+	}
+}
+
+// goldenStream folds what tables of Java's tell, as they tell it and with rows before changes computed.
+func goldenStream(t *testing.T, r *Reader) {
+	for _, images := range []bool{false, true} {
+		rep, err := r.VerifyStream(t.Context(), StreamSpec{BeforeImage: images})
+		if errors.Is(err, ErrQuery) {
+			t.Logf("before images %v: %v", images, err)
+			continue
+		}
+		if err != nil || !rep.OK() || rep.Compared+rep.Waiting == 0 {
+			text, _ := json.Marshal(rep)
+			t.Errorf("before images %v: %v\n%s", images, err, text)
 		}
 	}
 }

@@ -45,6 +45,9 @@ func TestLongLived(t *testing.T) {
 			if e, err := meta.Earliest(t.Context()); err != nil || e.ID != latest.ID-1 {
 				t.Fatal(e, err)
 			}
+			if rep := sound(t, producer, x.reader(), reader.StreamSpec{}); rep.Expired != latest.ID-2 || rep.Compared != 2 || rep.From != 0 {
+				t.Errorf("%+v", rep)
+			}
 			for _, from := range []reader.Start{first, {}, {Mode: reader.FromTime, Time: time.UnixMilli(0)}} {
 				after := map[string]string{}
 				got, err := x.stream(x.reader(), reader.TailSpec{From: from}, 0, after)

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
+	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calve-io/calve/internal/binrow"
 	"github.com/calve-io/calve/internal/datafile"
-	"github.com/calve-io/calve/internal/rowjson"
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
@@ -98,8 +97,7 @@ func (r *Reader) Verify(ctx context.Context, spec VerifySpec) (*Report, error) {
 	if !spec.Fold || !rep.OK() {
 		return rep, nil
 	}
-	rep.NotFolded = v.hidden(entries)
-	switch err := r.verifyFold(ctx, snap, rep); {
+	switch err := r.verifyFold(ctx, snap, v, rep); {
 	case errors.Is(err, manifest.ErrSnapshotExpired): // by an expiry that runs beside
 		rep.NotFolded = err.Error()
 	case ctx.Err() != nil:
@@ -320,146 +318,39 @@ func (c *fileCheck) end(f *manifest.DataFile) error {
 	return nil
 }
 
-// Fold is the state a change stream ends in: a fingerprint of each row under its key. Two folds of the same process
-// can be compared.
-type Fold struct {
-	keys    *lsm.Keys
-	keyCols []int
-	state   map[string]uint64 // keyed tables
-	bag     uint64            // append tables: sum of fingerprints
-	rows    int64
-	Changes int64
-}
-
-var foldSeed = maphash.MakeSeed()
-
-// NewFold makes an empty fold for tables of this schema.
-func NewFold(s *schema.Schema) *Fold {
-	f := &Fold{state: map[string]uint64{}}
-	if s.Keyed() {
-		f.keys, f.keyCols = lsm.NewKeys(s), s.KeyColumns()
+// verifyFold folds the change stream up to the snapshot and compares it with its rows, both through the newest schema. It
+// reads all columns of the table, also where the stream cannot be folded.
+func (r *Reader) verifyFold(ctx context.Context, snap *manifest.Snapshot, v *view, rep *Report) error {
+	stream, err := r.VerifyStream(ctx, StreamSpec{Until: Until{Snapshot: snap.ID}, Every: math.MaxInt64})
+	switch {
+	case errors.Is(err, ErrQuery):
+		rep.NotFolded = err.Error()
+	case err != nil:
+		return err
+	case !stream.OK():
+		d := stream.Differences[0]
+		rep.problem("folding the change stream does not give the table: %d keys or rows differ at snapshot %d, the first is %s: %s", stream.Differ, d.Snapshot, d.Key, d.What)
+	case stream.Waiting > 0:
+		rep.NotFolded = "files wait in bucket-postpone, which batch reads do not see"
+	default:
+		rep.Folded, rep.Changes = true, stream.Changes
 	}
-	return f
-}
-
-// Add applies rows with all columns of the table; kinds nil means inserts. Partition columns are part of the primary
-// key, so keys of different partitions that look alike are kept apart by the caller's bucket, if it has one.
-func (f *Fold) Add(partition string, rec arrow.RecordBatch, kinds []schema.RowKind) error {
-	n := int(rec.NumRows())
-	f.Changes += int64(n)
-	enc := rowjson.NewEncoder(rec.Schema())
-	var buf []byte
-	if f.keys == nil {
-		for i := range n {
-			buf = enc.Append(buf[:0], rec, i)
-			f.bag += maphash.Bytes(foldSeed, buf)
-		}
-		f.rows += int64(n)
+	if rep.Folded && v.startSight() == v.batchSight() {
+		rep.Rows = stream.Rows
 		return nil
 	}
-	cols := make([]arrow.Array, len(f.keyCols))
-	for i, c := range f.keyCols {
-		cols[i] = rec.Column(c)
-	}
-	vec, err := f.keys.Encode(cols, n)
-	if err != nil {
-		return err
-	}
-	for i := range n {
-		key := string(f.keys.AppendCode(append(append(buf[:0], partition...), 0), &vec, i))
-		if kinds != nil && !kinds[i].IsAdd() {
-			delete(f.state, key)
-			continue
-		}
-		buf = enc.Append(buf[:0], rec, i)
-		f.state[key] = maphash.Bytes(foldSeed, buf)
-	}
-	return nil
-}
-
-// Rows is the number of rows of the state.
-func (f *Fold) Rows() int64 {
-	if f.keys == nil {
-		return f.rows
-	}
-	return int64(len(f.state))
-}
-
-// Diff says how the states differ; "" when they are equal.
-func (f *Fold) Diff(o *Fold) string {
-	if f.Rows() != o.Rows() {
-		return fmt.Sprintf("%d rows against %d", f.Rows(), o.Rows())
-	}
-	if f.bag != o.bag {
-		return "the same number of rows, but other rows"
-	}
-	differ := 0
-	for k, v := range f.state {
-		if w, ok := o.state[k]; !ok || v != w {
-			differ++
-		}
-	}
-	if differ > 0 {
-		return fmt.Sprintf("%d of %d keys have another row or are missing", differ, len(f.state))
-	}
-	return ""
-}
-
-// verifyFold folds the change stream up to the snapshot and compares it with its rows, both through the newest schema.
-func (r *Reader) verifyFold(ctx context.Context, snap *manifest.Snapshot, rep *Report) error {
-	l := &lens{}
-	if err := l.open(ctx, r, TailSpec{}); err != nil {
-		return err
-	}
-	v := l.view
-	table := NewFold(v.schema)
 	splits, err := r.plan(ctx, v, snap, v.batchSight(), nil)
 	if err != nil {
 		return err
 	}
-	for _, s := range splits {
-		for rec, err := range r.ReadSplit(ctx, s, nil) {
-			if err != nil {
-				return err
-			}
-			if err := table.Add(s.Part.Dir, rec, nil); err != nil {
-				return err
-			}
-		}
+	cols, err := v.projection(nil)
+	if err != nil {
+		return err
 	}
-	rep.Rows = table.Rows()
-	if rep.NotFolded != "" {
-		return nil
-	}
-	if p := v.opts.ChangelogProducer; p != "none" && p != "input" {
-		rep.NotFolded = fmt.Sprintf("the changelog of producer %q is written by later compactions", p)
-		return nil
-	}
-	if v.keys != nil && (!v.rule.Newest() || v.opts.Merge.ExpireTime > 0) {
-		rep.NotFolded = "the stream tells rows as they were written, and the table's options merge those of a key in another way than by time"
-		return nil
-	}
-	stream := NewFold(v.schema)
-	for c, err := range r.tailThrough(ctx, l, TailSpec{From: Start{Mode: Earliest}}) {
-		if err != nil {
+	for i := range splits {
+		if err := r.readSplit(ctx, &splits[i], cols, func(rec arrow.RecordBatch) error { rep.Rows += rec.NumRows(); return nil }); err != nil {
 			return err
 		}
-		if c.Kind == manifest.Overwrite && !c.State {
-			rep.NotFolded = fmt.Sprintf("snapshot %d is an OVERWRITE, which streams do not tell", c.Snapshot)
-			return nil
-		}
-		if c.Rec != nil {
-			if err := stream.Add(c.Bucket, c.Rec, c.RowKinds); err != nil {
-				return err
-			}
-		}
-		if c.Snapshot == snap.ID && c.Complete {
-			break
-		}
-	}
-	rep.Folded, rep.Changes = true, stream.Changes
-	if d := stream.Diff(table); d != "" {
-		rep.problem("folding the change stream does not give the table: stream against table: %s", d)
 	}
 	return nil
 }

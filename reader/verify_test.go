@@ -155,38 +155,6 @@ func TestVerifyEnds(t *testing.T) {
 	}
 }
 
-// TestFoldTellsApart: folds of different tables differ, of equal ones do not, in whatever order the rows come.
-func TestFoldTellsApart(t *testing.T) {
-	for _, keyed := range []bool{true, false} {
-		fold := func(changes ...change) *reader.Fold {
-			t.Helper()
-			x := newTable(t, keyed)
-			x.write(changes)
-			f := reader.NewFold(x.schema)
-			for c, err := range x.reader().Tail(t.Context(), reader.TailSpec{}) {
-				if err == nil && c.Rec != nil {
-					err = f.Add(c.Bucket, c.Rec, c.RowKinds)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			return f
-		}
-		a, b := change{schema.Insert, "a", 1, "x"}, change{schema.Insert, "b", 1, "x"}
-		c := change{schema.Insert, "b", 1, "y"}
-		if d := fold(a, b).Diff(fold(b, a)); d != "" {
-			t.Errorf("keyed %t: order matters: %s", keyed, d)
-		}
-		if d := fold(a, b).Diff(fold(a)); d == "" {
-			t.Errorf("keyed %t: a missing row is not seen", keyed)
-		}
-		if d := fold(a, b).Diff(fold(a, c)); d == "" {
-			t.Errorf("keyed %t: another row is not seen", keyed)
-		}
-	}
-}
-
 // Streams are told in the newest schema, so the rows they are held against must be, too, also when nothing was committed
 // since the schema was changed.
 func TestVerifyAfterSchemaChanges(t *testing.T) {

@@ -142,23 +142,3 @@ func (r *Reader) readHashes(ctx context.Context, v *view, e *manifest.IndexEntry
 	}
 	return hashes, nil
 }
-
-// hidden says why the rows of the table are not the fold of its change stream, or "": batch reads do not see all files.
-func (v *view) hidden(entries []manifest.Entry) string {
-	n, postponed := 0, 0
-	for i := range entries {
-		switch {
-		case entries[i].Bucket == schema.BucketPostpone:
-			postponed++
-		case !v.batchSight().file(&entries[i]):
-			n++
-		}
-	}
-	switch {
-	case postponed > 0:
-		return fmt.Sprintf("%d files wait in bucket-postpone, which batch reads do not see", postponed)
-	case n > 0:
-		return fmt.Sprintf("%d files of level 0 wait for a compaction, before which batch reads do not see them", n)
-	}
-	return ""
-}

@@ -191,19 +191,34 @@ func (a *app) printDescription(d *description) error {
 
 func (a *app) verifyCmd() *cobra.Command {
 	var quick bool
+	var stream streamFlags
 	c := &cobra.Command{
 		Use:   "verify TABLE",
 		Short: "Check what is on storage against the table's metadata",
 		Long: `Check the latest snapshot: every named file exists with the stated size and row count, no file is named twice, the
 levels do not overlap, keys are in order, counts add up along the snapshots, and folding the change stream from the
-earliest snapshot gives the rows of the table. Exits with 1 when something is wrong.`,
+earliest snapshot gives the rows of the table. Exits with 1 when something is wrong.
+
+With --stream, fold the change stream and hold it against a scan of the table at every snapshot. Where a stream promises rows
+before changes (changelog producers lookup and full-compaction, --before-image), each must be the one that was told before.
+The first snapshot that differs ends it: its first keys are printed with what stream and table say of them. Of the rows only
+hashes are kept, within --memory. Snapshots that streams pass over (OVERWRITE) are taken over as they are (rebased=), and
+those whose rows wait in bucket-postpone, or of which only long-lived changelogs are left, are not compared (waiting=, expired=).`,
 		Example: `  calve verify shop.orders -w file:///data/lake
-  calve verify shop.orders -w s3://lake/raw --quick --json`,
+  calve verify shop.orders -w s3://lake/raw --quick --json
+  calve verify shop.orders -w file:///data/lake --stream
+  calve verify shop.orders -w s3://lake/raw --stream --before-image --from snapshot:40 --every 10`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := stream.resolve(cmd, quick); err != nil {
+				return err
+			}
 			r, err := a.reader(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if stream.on {
+				return a.verifyStream(cmd.Context(), r, args[0], &stream)
 			}
 			rep, err := r.Verify(cmd.Context(), reader.VerifySpec{Data: !quick, Fold: !quick})
 			if err != nil {
@@ -224,6 +239,7 @@ earliest snapshot gives the rows of the table. Exits with 1 when something is wr
 		},
 	}
 	c.Flags().BoolVar(&quick, "quick", false, "read only metadata, sizes and row counts, not the rows")
+	stream.flags(c)
 	return c
 }
 
