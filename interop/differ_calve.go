@@ -257,6 +257,28 @@ func (c *calveSide) verify(ctx context.Context) error {
 	return nil
 }
 
+// verifyStream folds the change stream from the earliest snapshot on and holds it against the table at each one, as it is told
+// and with rows before changes. It gives the numbers of snapshots that were compared.
+func (c *calveSide) verifyStream(ctx context.Context) (plain, images int64, err error) {
+	for _, before := range []bool{false, true} {
+		r, err := c.reader.VerifyStream(ctx, reader.StreamSpec{BeforeImage: before})
+		switch {
+		case errors.Is(err, reader.ErrQuery): // it does not fold, or has no rows before changes
+			continue
+		case err != nil:
+			return plain, images, fmt.Errorf("before images %v: %w", before, err)
+		case !r.OK():
+			text, err := json.MarshalIndent(r, "", " ")
+			return plain, images, errors.Join(fmt.Errorf("before images %v: stream and table differ:\n%s", before, text), err)
+		case before:
+			images = r.Compared
+		default:
+			plain = r.Compared
+		}
+	}
+	return plain, images, nil
+}
+
 func eachCalveRow(rec arrow.RecordBatch, columns []Column, f func(i int, row map[string]any) error) error {
 	enc := rowjson.NewEncoder(rec.Schema())
 	for i := range int(rec.NumRows()) {

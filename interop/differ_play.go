@@ -112,6 +112,16 @@ func play(ctx context.Context, l *Lab, worker *Worker, h *History, table string)
 	if err := p.calve.verify(ctx); err != nil {
 		return &disagreement{p.step, "calve verifies", err}
 	}
+	plain, images, err := p.calve.verifyStream(ctx)
+	if err != nil {
+		return &disagreement{p.step, "calve verifies the stream", err}
+	}
+	if plain > 0 {
+		p.meet("folded")
+	}
+	if images > 0 {
+		p.meet("folded-images")
+	}
 	return nil
 }
 

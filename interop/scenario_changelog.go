@@ -344,6 +344,11 @@ func playTwins(ctx context.Context, l *Lab, worker *Worker, h *History, table st
 			return fail(&disagreement{What: "fold of calve's stream", Detail: err})
 		}
 	}
+	for _, w := range twins {
+		if _, _, err := w.calve.verifyStream(ctx); err != nil {
+			return &disagreement{Step: len(h.Steps), What: "calve verifies the stream of " + string(w.writes) + "'s table", Detail: err}, told
+		}
+	}
 	return nil, told
 }
 

@@ -1,6 +1,7 @@
 // Command soak keeps a table under load for a long time and looks whether it stays right and stays small: upserts and
 // deletes at a fixed rate, commits every second, compaction and expiry beside them, scans of new and older snapshots and
-// a tail, all compared with a model.
+// a tail, all compared with a model; and the change stream of the newest snapshots is folded and held against the table
+// (calve verify --stream), with and without rows before changes.
 //
 //	go run ./bench/soak                      # 30 minutes
 //	go run ./bench/soak -time 1m -seed 7
@@ -146,6 +147,9 @@ func (s settings) load(ctx context.Context, t *engine.Table, w *watch, out io.Wr
 			position.Store(snapshot)
 			w.tailed(lag)
 		})
+	})
+	g.Go(func() error {
+		return folding(beside, lab.Reader(w.store), s.report, func(snapshots int64) { w.folded.Add(snapshots) })
 	})
 	g.Go(func() error { return w.run(beside, out) })
 	g.Go(func() error {

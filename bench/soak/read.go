@@ -96,3 +96,42 @@ func tailing(ctx context.Context, r *reader.Reader, spec reader.TailSpec, h *his
 	}
 	return nil
 }
+
+// folding folds the changes of the newest snapshots, now as they are told and now with rows before them, and holds them
+// against the table, again and again until ctx ends. done is told how many snapshots it were.
+func folding(ctx context.Context, r *reader.Reader, every time.Duration, done func(snapshots int64)) error {
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		latest, err := r.Snapshot(ctx, reader.Query{})
+		var rep *reader.StreamReport
+		if err == nil && latest.ID > back {
+			rep, err = r.VerifyStream(ctx, reader.StreamSpec{
+				From: reader.Start{Mode: reader.FromSnapshot, Snapshot: latest.ID - back}, Until: reader.Until{Snapshot: latest.ID}, Every: back / 2, BeforeImage: n%2 == 1})
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, manifest.ErrSnapshotExpired): // it fell behind
+		case err != nil:
+			return fmt.Errorf("fold: %w", err)
+		case rep != nil:
+			if err := streamError(rep); err != nil {
+				return fmt.Errorf("fold: %w", err)
+			}
+			done(rep.Snapshots)
+		}
+	}
+}
+
+// streamError says where a stream and its table differ.
+func streamError(r *reader.StreamReport) error {
+	if r.OK() {
+		return nil
+	}
+	d := r.Differences[0]
+	return fmt.Errorf("%d differ at snapshot %d; %s: %s: change %q, stream %s (snapshot %d), table %s", r.Differ, d.Snapshot, d.Key, d.What, d.Change, d.Stream, d.StreamAt, d.Table)
+}

@@ -26,7 +26,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := out.String()[strings.LastIndex(out.String(), "soak: "):]
-	if strings.Contains(last, "scans=0 ") || strings.Contains(last, "tailed=0 ") || !strings.Contains(last, "seed=11 rows=8000 ") || !strings.Contains(last, "grew=nothing") {
+	if strings.Contains(last, "scans=0 ") || strings.Contains(last, "tailed=0 ") || strings.Contains(last, "folded=0 ") || !strings.Contains(last, "seed=11 rows=8000 ") || !strings.Contains(last, "grew=nothing") {
 		t.Error(last)
 	}
 }

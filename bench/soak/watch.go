@@ -29,6 +29,7 @@ type watch struct {
 	table  *engine.Table
 	writer *writer
 	scans  atomic.Int64
+	folded atomic.Int64 // snapshots whose changes were folded and compared
 
 	mu      sync.Mutex // guards what follows
 	lags    []time.Duration
@@ -133,7 +134,7 @@ func residentBytes() (int64, error) {
 	return resident * int64(os.Getpagesize()), nil
 }
 
-// final verifies the table, compacts it to know how large its rows are, and writes the last line of the report.
+// final verifies the table and its stream, compacts it to know how large its rows are, and writes the last line of the report.
 func (w *watch) final(ctx context.Context, out io.Writer) error {
 	counts, m := w.store.Counts(), w.table.Metrics()
 	if err := w.table.Compact(ctx, true); err != nil {
@@ -145,6 +146,13 @@ func (w *watch) final(ctx context.Context, out io.Writer) error {
 	}
 	if !rep.OK() {
 		return fmt.Errorf("verify finds: %s", strings.Join(rep.Problems, "; "))
+	}
+	all, err := lab.Reader(w.store).VerifyStream(ctx, reader.StreamSpec{Every: back})
+	if err == nil {
+		err = streamError(all)
+	}
+	if err != nil {
+		return fmt.Errorf("verify of the stream: %w", err)
 	}
 	dense := int64(0)
 	for _, n := range w.table.Metrics().Bytes {
@@ -158,9 +166,9 @@ func (w *watch) final(ctx context.Context, out io.Writer) error {
 	}
 	p := func(v []time.Duration, q float64) float64 { return float64(quantile(v, q).Microseconds()) / 1000 }
 	grew := w.grew()
-	fmt.Fprintf(out, "soak: seed=%d rows=%d commits=%d scans=%d tailed=%d wrong=0 level0_max=%d write_amp=%.1f space_amp=%.2f "+
+	fmt.Fprintf(out, "soak: seed=%d rows=%d commits=%d scans=%d tailed=%d folded=%d wrong=0 level0_max=%d write_amp=%.1f space_amp=%.2f "+
 		"commit_p50_ms=%.0f commit_p99_ms=%.0f tail_p99_ms=%.0f behind_max_ms=%d stall_ms=%d compactions=%d rss_max_mib=%d grew=%s\n",
-		w.set.seed, w.writer.version, len(w.writer.commits), w.scans.Load(), len(w.lags), w.most(func(s sample) int64 { return s.level0 }),
+		w.set.seed, w.writer.version, len(w.writer.commits), w.scans.Load(), len(w.lags), w.folded.Load()+all.Snapshots, w.most(func(s sample) int64 { return s.level0 }),
 		float64(written)/float64(max(1, level0)), float64(quantile(live, 0.5))/float64(max(1, dense)),
 		p(w.writer.commits, 0.5), p(w.writer.commits, 0.99), p(w.lags, 0.99), w.writer.behind.Milliseconds(), m.StallTime.Milliseconds(), m.Compactions,
 		w.most(func(s sample) int64 { return s.rss })>>20, grew)
