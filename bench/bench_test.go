@@ -64,7 +64,7 @@ func TestEveryGroupRuns(t *testing.T) {
 func TestStepsCountTheSame(t *testing.T) {
 	calls := map[int]float64{}
 	for _, n := range []int{10, 50} {
-		g, err := grow(t.Context(), storage.NewMem(), n)
+		g, err := growNames(t.Context(), storage.NewMem(), n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ var groups = slices.Concat([]group{
 	codecGroup, innerGroup, mergeGroup, flushGroup,
 	compactGroup("rand", 0, "mem", 1, 2), compactGroup("clus", 0, "mem", 1, 2), compactGroup("rand", 1, "mem", 1), compactGroup("rand", 0, "local", 2),
 }, setGroups(), []group{
-	commitGroup, stepGroup("tail"), stepGroup("export"), planGroup, lookupGroup, latencyGroup, kafkaGroup,
+	commitGroup, stepGroup("tail"), catchUpGroup, stepGroup("export"), planGroup, lookupGroup, latencyGroup, kafkaGroup,
 })
 
 // run is one run of the benchmarks: what was measured so far.

@@ -37,8 +37,8 @@ type grown struct {
 	gen   *generator
 }
 
-// grow makes a table of n files.
-func grow(ctx context.Context, store storage.Store, n int) (*grown, error) {
+// newGrown makes a table without files.
+func newGrown(ctx context.Context, store storage.Store) (*grown, error) {
 	s, err := newTable(nil)
 	if err != nil {
 		return nil, err
@@ -47,10 +47,39 @@ func grow(ctx context.Context, store storage.Store, n int) (*grown, error) {
 		return nil, err
 	}
 	f, err := filesOf(store, s, 1)
+	return &grown{store: store, files: f, meta: manifest.Open(store, manifestEnv()), gen: newGenerator(3)}, err
+}
+
+// growNames makes a table whose manifests name n files, which are not there: a tail must not look for them.
+func growNames(ctx context.Context, store storage.Store, n int) (*grown, error) {
+	g, err := newGrown(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	g := &grown{store: store, files: f, meta: manifest.Open(store, manifestEnv()), gen: newGenerator(3)}
+	file, err := g.file(ctx, 0, fileRows)
+	if err != nil {
+		return nil, err
+	}
+	var some []manifest.Entry
+	for i := range n {
+		file.Name = fmt.Sprintf("data-%08d.parquet", i)
+		g.top = append(g.top, file)
+		if some = append(some, entryOf(manifest.Add, file)); len(some) == planCommitFiles || i == n-1 {
+			if err := g.commit(ctx, manifest.Append, some...); err != nil {
+				return nil, err
+			}
+			some = nil
+		}
+	}
+	return g, nil
+}
+
+// grow makes a table of n files.
+func grow(ctx context.Context, store storage.Store, n int) (*grown, error) {
+	g, err := newGrown(ctx, store)
+	if err != nil {
+		return nil, err
+	}
 	var low, high []manifest.Entry
 	for i := range n {
 		file, err := g.file(ctx, i, fileRows)
@@ -118,8 +147,8 @@ func (g *grown) onDisk(ctx context.Context, k *kit) (func() error, error) {
 	return remove, nil
 }
 
-// stepGroup measures a step of the tail or of the export on tables of 10 and of 10,000 files: it must not cost more on
-// the large one. Storage calls are counted beside the time.
+// stepGroup measures a step of the tail on tables of 100 and 100,000 files, or of the export on tables of 10 and of 10,000:
+// it must not cost more on the large one. Storage calls are counted beside the time.
 func stepGroup(what string) group {
 	limits := []limitOf{{openRead, 1}}
 	if what == "export" {
@@ -134,10 +163,14 @@ func stepGroup(what string) group {
 			}
 			return errors.Join(errs...)
 		}
+		few, many, grow := fewFiles, k.manyFiles, grow
+		if what == "tail" {
+			few, many, grow = smallTable, k.planFiles, growNames
+		}
 		for _, v := range []struct {
 			files int
 			disk  bool
-		}{{fewFiles, false}, {k.manyFiles, false}, {fewFiles, true}, {k.manyFiles, true}} {
+		}{{few, false}, {many, false}, {few, true}, {many, true}} {
 			g, err := grow(r.ctx, storage.NewMem(), v.files)
 			if err != nil {
 				return nil, closing, err
