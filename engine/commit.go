@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 
@@ -64,32 +63,6 @@ func (t *Table) checkCurrent(ctx context.Context, entries []manifest.Entry, newe
 		}
 		covered[id] = true
 	}
-	return nil
-}
-
-// Discard gives up all rows that were written and not committed, and deletes the files that were made of them. Buckets
-// that keys of a table with dynamic buckets were given stay theirs. No Write may run at the same time.
-func (t *Table) Discard(ctx context.Context) error {
-	t.commitMu.Lock()
-	defer t.commitMu.Unlock()
-	t.mu.Lock()
-	if err := t.usableLocked(); err != nil {
-		t.mu.Unlock()
-		return err
-	}
-	for _, b := range t.active.touched {
-		b.sel, b.touched = nil, false
-	}
-	t.set.Budget.forget(t)
-	t.active = &buffer{}
-	t.mu.Unlock()
-	if err := t.waitFlushed(ctx, math.MaxInt64); err != nil {
-		return err
-	}
-	if err := t.usable(); err != nil { // a flush has failed
-		return err
-	}
-	t.dropUnpublished(ctx)
 	return nil
 }
 
@@ -215,7 +188,7 @@ func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule s
 		props[PropEpoch] = strconv.FormatInt(t.epoch, 10)
 	}
 	id := t.identifier
-	if kind == manifest.Append {
+	if kind != manifest.Compact {
 		id++
 	}
 	var checkSchema func(context.Context, *schema.Schema) error

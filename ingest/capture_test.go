@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -67,6 +68,19 @@ type unreachable struct {
 	Cells       [][]string // key, then the column
 	ExtraRows   [][]string `json:"extra_rows"` // keys
 	ColumnsGone []string   `json:"columns_gone"`
+}
+
+// mask hides the cells of rows without key that are not to be compared; they are named by the first column.
+func (u unreachable) mask(s *sourceTable, rows [][]string) {
+	for _, x := range u.Cells {
+		for _, r := range rows {
+			for c := range s.Columns {
+				if r[0] == x[0] && s.Columns[c].Name == x[1] {
+					r[c] = "?"
+				}
+			}
+		}
+	}
 }
 
 // capture is a stream with the state it must end in.
@@ -136,11 +150,6 @@ func readCapture(t *testing.T, name string) *capture {
 
 // feed runs records through a pipeline into a table, in units and commits whose borders are random.
 func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, table Table, dead DeadLetter, r *rand.Rand, most int) (Committed, error) {
-	cfg.Schema = table.Schema()
-	dec, err := decode.New(cfg)
-	if err != nil {
-		return Committed{}, err
-	}
 	at, done := 0, 0
 	p, found, err := table.LastProgress(ctx)
 	if err != nil {
@@ -152,11 +161,17 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 		}
 		at = done
 	}
+	cfg.Schema, cfg.Seen = table.Schema(), p.Properties[PropSeen]
+	seen := cfg.Seen
+	dec, err := decode.New(cfg)
+	if err != nil {
+		return Committed{}, err
+	}
 	env, limits := testEnv(), Limits{}.withDefaults()
 	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits)}
 	c := &committer{table: table, follower: b.follower, dead: dead, env: env, limits: limits,
 		progress: func() Progress {
-			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: strconv.Itoa(done)}}
+			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: strconv.Itoa(done), PropSeen: seen}}
 		}}
 	run := func(ctx context.Context, out chan<- unit) error {
 		b.out = out
@@ -170,10 +185,13 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 			}
 			if left--; left == 0 || b.full() {
 				left = 0
-				to := at + 1
+				to, now := at+1, dec.Seen()
 				b.urgent = r.IntN(2) == 0
-				if !b.emit(ctx, true, 0, func() func() { return func() { done = to } }) {
-					return ctx.Err()
+				if !b.emit(ctx, true, 0, func() func() { return func() { done, seen = to, now } }) {
+					if ctx.Err() != nil {
+						return nil
+					}
+					left = 1 // a row is between two keys
 				}
 			}
 		}
@@ -186,19 +204,49 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 	return c.total, err
 }
 
+// typeOf reads the types that captureType gives.
+func typeOf(t *testing.T, text string) schema.Type {
+	t.Helper()
+	if elem, ok := strings.CutPrefix(text, "ARRAY<"); ok {
+		of := typeOf(t, strings.TrimSuffix(elem, ">"))
+		return schema.Type{Root: schema.Array, Element: &of}
+	}
+	if text == "POINT" {
+		row := schema.Type{Root: schema.Row}
+		for i, f := range []string{"x DOUBLE", "y DOUBLE", "wkb BYTES", "srid INT"} {
+			name, typ, _ := strings.Cut(f, " ")
+			row.Fields = append(row.Fields, schema.Field{ID: 100 + i, Name: name, Type: typeOf(t, typ)})
+		}
+		return row
+	}
+	return schematest.Type(t, text)
+}
+
+// Columns of a table of rows without key.
+const (
+	bagHash   = "row_hash"
+	bagCopies = "copies"
+)
+
 // target makes the table that a source table goes to.
-func (c *capture) target(t *testing.T, s *sourceTable, keys []string) *storage.Mem {
+func (c *capture) target(t *testing.T, s *sourceTable, keys []string, bag bool) *storage.Mem {
 	t.Helper()
 	spec := schema.Spec{PrimaryKeys: keys, Options: map[string]string{"bucket": "2", "file.compression": "none"}}
 	if keys == nil {
 		spec.Options["bucket"] = "-1"
 	}
 	for _, col := range s.Columns {
-		typ := schematest.Type(t, captureType(c.name, s.name, col.Name, col.Type))
+		typ := typeOf(t, captureType(c.name, s.name, col.Name, col.Type))
 		// A column may be NOT NULL if all records that the stream has tell it.
-		typ.NotNull = slices.Contains(keys, col.Name) || col.NotNull && keys != nil &&
-			!slices.ContainsFunc(c.unreachable[s.name].Cells, func(x []string) bool { return x[len(x)-1] == col.Name })
+		typ.NotNull = slices.Contains(keys, col.Name) || col.NotNull && keys != nil && !strings.HasPrefix(s.name, "evolve")
 		spec.Columns = append(spec.Columns, schema.Column{Name: col.Name, Type: typ})
+	}
+	if bag {
+		spec.Columns = append(spec.Columns, schema.Column{Name: bagHash, Type: schematest.Type(t, "BINARY(16) NOT NULL")},
+			schema.Column{Name: bagCopies, Type: schematest.Type(t, "BIGINT")})
+		spec.PrimaryKeys = []string{bagHash}
+		spec.Options["bucket"], spec.Options["merge-engine"] = "2", "aggregation"
+		spec.Options["fields."+bagCopies+".aggregate-function"] = "sum"
 	}
 	made, err := schema.New(spec)
 	if err != nil {
@@ -327,6 +375,21 @@ func compareBag(t *testing.T, name string, got, want [][]string) {
 	}
 }
 
+// copies gives each row of a bag as often as it is there.
+func copies(t *testing.T, rows [][]string) (out [][]string) {
+	t.Helper()
+	for _, r := range rows {
+		n, err := strconv.Atoi(r[len(r)-1])
+		if err != nil || n < 0 {
+			t.Errorf("row %q is there %d times", r, n)
+		}
+		for range n {
+			out = append(out, r[:len(r)-2])
+		}
+	}
+	return out
+}
+
 // open opens a table as a pipeline does.
 func openTarget(t *testing.T, store storage.Store) *engine.Table {
 	t.Helper()
@@ -340,10 +403,19 @@ func openTarget(t *testing.T, store storage.Store) *engine.Table {
 // play feeds a capture's table and gives what came of it.
 func (c *capture) play(t *testing.T, s *sourceTable, store storage.Store, cfg decode.Config, r *rand.Rand) Committed {
 	t.Helper()
+	var total Committed
+	for _, until := range []int{r.IntN(len(c.records[s.name]) + 1), len(c.records[s.name])} { // with a restart in between
+		total.add(c.playUntil(t, s, store, cfg, until, r))
+	}
+	return total
+}
+
+func (c *capture) playUntil(t *testing.T, s *sourceTable, store storage.Store, cfg decode.Config, until int, r *rand.Rand) Committed {
+	t.Helper()
 	ctx := context.Background()
 	table := openTarget(t, store)
 	dead := NewDeadLetters(storage.Sub(store, "dead"), DeadLetterSettings{}, testEnv())
-	total, err := feed(ctx, c.records[s.name], cfg, table, dead, r, 500)
+	total, err := feed(ctx, c.records[s.name][:until], cfg, table, dead, r, 500)
 	if err = errors.Join(err, dead.Close(ctx), table.Close(ctx)); err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
@@ -367,7 +439,11 @@ var captures = map[string]struct {
 	decode decode.Config
 	tables []string
 }{
-	"pg-json": {decode.Config{Format: decode.Debezium}, []string{"accounts", "tellers", "branches", "history", "fin", "gen_col", "pk_change", "uniq_index"}},
+	"pg-json":           {decode: decode.Config{Format: decode.Debezium, Decimals: decode.DecimalsBinary}},
+	"pg-schema-precise": {decode: decode.Config{Format: decode.Debezium}},
+	"pg-flat":           {decode: decode.Config{Format: decode.DebeziumFlat}},
+	"pgrestart-json":    {decode: decode.Config{Format: decode.Debezium, DropRepeats: true}},
+	"maria-json":        {decode: decode.Config{Format: decode.Debezium, Decimals: decode.DecimalsBinary}},
 }
 
 // otherCaptures are those that are read and compared in their own way.
@@ -379,7 +455,11 @@ func TestCapture(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := schematest.Rand(t)
 			c := readCapture(t, name)
-			for _, table := range how.tables {
+			tables := how.tables
+			if tables == nil {
+				tables = slices.Sorted(maps.Keys(c.tables))
+			}
+			for _, table := range tables {
 				t.Run(table, func(t *testing.T) { c.check(t, c.tables[table], how.decode, r) })
 			}
 		})
@@ -398,15 +478,37 @@ func (c *capture) check(t *testing.T, s *sourceTable, cfg decode.Config, r *rand
 	if len(keys) == 0 {
 		keys = nil
 	}
-	store := c.target(t, s, keys)
+	bag := s.name == "nopk_full" || s.name == "nokey"
+	if bag {
+		cfg.Metadata = map[string]string{bagHash: "row-hash", bagCopies: "copies"}
+	}
+	if s.name == "types" || s.name == "dates" {
+		cfg.Specials = decode.SpecialsNull
+	}
+	for _, col := range s.Columns {
+		if strings.HasPrefix(col.Type, "bigint") && strings.HasSuffix(col.Type, " unsigned") {
+			cfg.Unsigned = append(cfg.Unsigned, col.Name)
+		}
+	}
+	store := c.target(t, s, keys, bag)
 	total := c.play(t, s, store, cfg, r)
 	if total.Records != int64(len(c.records[s.name])) {
 		t.Errorf("%d records, want %d", total.Records, len(c.records[s.name]))
 	}
-	refused(t, store, 0)
+	lost := 0
+	if bag && c.name == "pg-flat" {
+		lost = 2 // updates, of which the row before is not told
+	}
+	refused(t, store, lost)
 	got := scanText(t, store, s, nil)
+	if bag {
+		got = copies(t, got)
+	}
 	if keys == nil {
-		compareBag(t, s.name, got, s.truth())
+		want := s.truth()
+		c.unreachable[s.name].mask(s, got)
+		c.unreachable[s.name].mask(s, want)
+		compareBag(t, s.name, got, want)
 		return
 	}
 	c.compareKeyed(t, s, got, keys)

@@ -84,7 +84,7 @@ func captureType(capture, table, column, source string) string {
 		}
 		return "BYTES"
 	case "point":
-		return "ROW<x DOUBLE, y DOUBLE, wkb BYTES, srid INT>"
+		return "POINT"
 	}
 	return "STRING"
 }
@@ -128,6 +128,8 @@ func cellText(v any, t arrow.DataType, source string) string {
 		switch name {
 		case "hstore":
 			return hstoreOfJSON(v)
+		case "numeric":
+			return plainNumber(v, source)
 		case "time with time zone", "time without time zone", "time":
 			return clockMicros(v)
 		case "timestamp without time zone", "timestamp with time zone", "date":
@@ -196,6 +198,8 @@ func truthText(p *string, source string) string {
 		return v
 	case "hstore":
 		return hstoreOfText(v)
+	case "numeric":
+		return plainNumber(v, source)
 	case "timestamp without time zone", "timestamp with time zone", "timestamp", "datetime":
 		v = strings.Replace(v, "+00", "", 1)
 		if strings.Contains(v, ".") {
@@ -295,6 +299,22 @@ func clockMicros(s string) string {
 		n = (n - span(zone) + 86400e6) % 86400e6
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// plainNumber leaves out what Debezium does: zeros at the end of a number without scale.
+func plainNumber(s, source string) string {
+	switch s { // of decimal.handling.mode string
+	case "NAN":
+		return "NaN"
+	case "POSITIVE_INFINITY":
+		return "Infinity"
+	case "NEGATIVE_INFINITY":
+		return "-Infinity"
+	}
+	if source != "numeric" || !strings.Contains(s, ".") {
+		return s
+	}
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
 func bitsText(v, source string) string {

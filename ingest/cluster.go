@@ -196,7 +196,7 @@ func (c *cluster) tryBegin(ctx context.Context, stored position, found bool) (po
 		err := c.same(id, &stored)
 		switch {
 		case err == nil:
-			fresh.next, fresh.epoch = stored.next, stored.epoch
+			fresh.next, fresh.epoch, fresh.seen = stored.next, stored.epoch, stored.seen
 		case !c.cfg.Reset:
 			return position{}, c.explain(ctx, err, &stored)
 		default:

@@ -49,6 +49,7 @@ func (b *batcher) evolve(ctx context.Context, r *decode.Record, need *decode.Nee
 			return 0, err
 		}
 		b.follower.tell(s)
+		b.moving = moving{} // the record cannot wait
 		if err := b.goOn(ctx, func() bool { return b.empty() || b.place.emitBefore(ctx) }); err != nil {
 			return 0, err
 		}

@@ -7,13 +7,16 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
+	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
@@ -113,6 +116,17 @@ func (f *fakeTable) Stalled() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.room
+}
+
+func (f *fakeTable) Truncate(ctx context.Context, p Progress) (*manifest.Snapshot, error) {
+	f.mu.Lock()
+	f.rows, f.buffered = nil, nil
+	f.mu.Unlock()
+	return f.Commit(ctx, p)
+}
+
+func (f *fakeTable) RowsBefore(_ context.Context, keys arrow.RecordBatch, _ int) (engine.Found, error) {
+	return engine.Found{At: slices.Repeat([]int32{-1}, int(keys.NumRows()))}, nil
 }
 
 func (f *fakeTable) Discard(context.Context) error { return nil }

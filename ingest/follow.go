@@ -68,14 +68,14 @@ func (f *follower) arrived(ctx context.Context) {
 	}
 }
 
-// next gives a decoder for a newer schema, if there is news of one.
-func (f *follower) next(now *schema.Schema) (*schema.Schema, decode.Decoder, error) {
+// next gives a decoder for a newer schema, if there is news of one; seen is what the one before has seen.
+func (f *follower) next(now *schema.Schema, seen string) (*schema.Schema, decode.Decoder, error) {
 	s := f.news.Load()
 	if s == nil || s.ID <= now.ID {
 		return nil, nil, nil
 	}
 	cfg := f.decode
-	cfg.Schema = s
+	cfg.Schema, cfg.Seen = s, seen
 	dec, err := decode.New(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: schema %d of the table: %w", ErrConfig, s.ID, err)
@@ -93,7 +93,7 @@ func (b *batcher) follow(ctx context.Context, lag int64, advance func() func()) 
 
 // goOn goes on with a newer schema, if there is news of one; emit hands over what is decoded, and is false if ctx ended.
 func (b *batcher) goOn(ctx context.Context, emit func() bool) error {
-	s, dec, err := b.follower.next(b.schema)
+	s, dec, err := b.follower.next(b.schema, b.dec.Seen())
 	if err != nil || s == nil || !emit() {
 		return err
 	}

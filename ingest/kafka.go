@@ -149,6 +149,11 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	if err != nil {
 		return stopped(ctx, err)
 	}
+	if cfg.Decode.Seen = pos.seen; pos.seen != "" && cfg.Decode.DropRepeats {
+		if dec, err = decode.New(cfg.Decode); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	}
 	if events.Started != nil && !again {
 		events.Started(pos.offsets())
 	}

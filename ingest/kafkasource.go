@@ -198,7 +198,7 @@ func (s *kafkaSource) note(p *kgo.FetchPartition, to mark) {
 
 // advance gives the function that moves the committed position to where reading is now.
 func (s *kafkaSource) advance() func() {
-	moved, tally := s.moved, s.batch.tally
+	moved, tally, seen := s.moved, s.batch.tally, s.batch.dec.Seen()
 	s.moved = map[int32]mark{}
 	return func() {
 		for part, m := range moved {
@@ -207,6 +207,7 @@ func (s *kafkaSource) advance() func() {
 				s.done.epoch[part] = m.epoch
 			}
 		}
+		s.done.seen = seen
 		s.done.records += tally.Records
 		s.done.rejected += tally.Rejected
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/manifest"
@@ -22,6 +24,11 @@ type Table interface {
 	Commit(ctx context.Context, p Progress) (*manifest.Snapshot, error)
 	CommitCurrent(ctx context.Context, p Progress) (*manifest.Snapshot, error)
 	Discard(ctx context.Context) error
+	// Truncate gives up what is not committed and publishes the progress in a snapshot after which the table is empty.
+	Truncate(ctx context.Context, p Progress) (*manifest.Snapshot, error)
+	// RowsBefore looks up the rows that keys have in the table as the last commit left it or, if they have none, had in one
+	// of up to steps snapshots before.
+	RowsBefore(ctx context.Context, keys arrow.RecordBatch, steps int) (engine.Found, error)
 	LastProgress(ctx context.Context) (Progress, bool, error)
 	// Stalled is nil when Write takes rows at once, else a channel that is closed when it is worth to ask again.
 	Stalled() <-chan struct{}
@@ -92,7 +99,7 @@ type Committed struct {
 	Rows       int64
 	Bytes      int64
 	Rejected   int64
-	Tombstones int64 // records without value that said nothing new
+	Tombstones int64 // records that made no row: those without value that said nothing new, truncates
 	// Lag is the number of records in the log that are not read yet, as the broker last told; -1: unknown.
 	Lag       int64
 	Positions map[int32]int64 // the next offset of each partition; nil for lines
@@ -102,8 +109,9 @@ type Committed struct {
 // unit is what the source hands to the committer in one step.
 type unit struct {
 	follow  *schema.Schema // later units have its columns; such a unit holds nothing else
-	batch   schema.Batch
+	batch   decode.Batch
 	rejects []Letter
+	holes   []Letter // the records of batch.Holes, in case that they cannot be filled
 	tally   Committed
 	// advance moves the position past the unit's records; the committer calls it when the batch is written.
 	advance func()
@@ -138,6 +146,8 @@ type committer struct {
 	tally    Committed // since the last commit
 	total    Committed // of the run
 	pending  bool
+	// truncate: the next commit empties the table, and what was written before it is given up.
+	truncate bool
 	first    *schema.Schema // of the first unit since the last commit
 }
 
@@ -173,7 +183,7 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 			if u.tally.Records > 0 && c.tick == nil {
 				c.tick = c.env.After(c.limits.CommitInterval)
 			}
-			if !c.eager && !u.urgent && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
+			if !c.eager && !u.urgent && !c.truncate && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
 				continue
 			}
 		case <-c.tick:
@@ -227,8 +237,12 @@ func (c *committer) take(ctx context.Context, u unit) error {
 		}
 		return nil
 	}
+	if err := c.fill(ctx, &u); err != nil {
+		return err
+	}
+	c.truncate = u.batch.Truncate
 	if u.batch.Rec != nil {
-		if err := c.table.Write(ctx, u.batch); err != nil {
+		if err := c.table.Write(ctx, u.batch.Batch); err != nil {
 			return fmt.Errorf("write %d rows: %w", u.batch.Len(), err)
 		}
 	}
@@ -263,7 +277,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.published != nil {
 		c.published()
 	}
-	c.eager = false
+	c.eager, c.truncate = false, false
 	t := c.tally
 	t.Took = c.env.Now().Sub(start)
 	if snap != nil {
@@ -293,6 +307,9 @@ func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
 				return nil, err
 			}
 		}
+	}
+	if c.truncate {
+		commit = c.table.Truncate
 	}
 	if err := c.dead.Flush(ctx, c.progress()); err != nil {
 		return nil, err
@@ -398,8 +415,10 @@ type batcher struct {
 	source   string         // of dead letters
 	out      chan<- unit
 	rejects  []Letter
-	kept     int // bytes of the rejects
+	holes    []Letter // records of which rows of the batch have holes
+	kept     int      // bytes of both
 	urgent   bool
+	moving   moving
 	tally    Committed
 }
 
@@ -441,8 +460,20 @@ func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 		b.rejects = append(b.rejects, l)
 		b.kept += l.bytes()
 		b.tally.Rejected++
-	case rows == 0:
+	case rows <= 0: // a truncate drops the rows before it
 		b.tally.Tombstones++
+	}
+	b.moving.saw(r, b.follower.env)
+	if b.dec.Rows() == 0 && b.dec.Full() { // a truncate ends its unit
+		b.moving = moving{}
+	}
+	switch n := b.dec.Holes(); {
+	case n > len(b.holes):
+		l := newLetter(r, b.source, decode.ErrRow)
+		b.holes = append(b.holes, l)
+		b.kept += l.bytes()
+	case n < len(b.holes):
+		b.holes = b.holes[:n]
 	}
 	return nil
 }
@@ -452,14 +483,18 @@ func (b *batcher) full() bool { return b.dec.Full() || b.kept >= maxKept }
 
 func (b *batcher) empty() bool { return b.tally.Records == 0 }
 
-// emit hands the unit over. With wait unset it does so only if the committer has room, and reports whether it did.
+// emit hands the unit over, and reports whether it did: with wait unset it does so only if the committer has room, and
+// never for a moment while a row is between two keys.
 func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func() func()) bool {
 	if !wait && len(b.out) == cap(b.out) { // only this goroutine sends, so room that is there stays
 		return false
 	}
+	if b.moving.open(b.follower.env) {
+		return false
+	}
 	b.tally.Lag = lag
-	u := unit{batch: b.dec.Take(), rejects: b.rejects, tally: b.tally, advance: advance(), urgent: b.urgent}
-	b.rejects, b.kept, b.tally, b.urgent = nil, 0, Committed{}, false
+	u := unit{batch: b.dec.Take(), rejects: b.rejects, holes: b.holes, tally: b.tally, advance: advance(), urgent: b.urgent}
+	b.rejects, b.holes, b.kept, b.tally, b.urgent = nil, nil, 0, Committed{}, false
 	select {
 	case b.out <- u:
 		return true

@@ -20,6 +20,7 @@ const (
 	PropLine     = "calve.source.line"     // lines, files: number of lines or records read
 	PropBytes    = "calve.source.bytes"    // lines: bytes read; files: their size
 	PropChecksum = "calve.source.checksum" // lines: CRC-32C of these bytes; files: of their beginning and end
+	PropSeen     = "calve.source.seen"     // Kafka: positions of events in their source's log, to tell repeats
 	PropRecords  = "calve.source.records"  // records read since the pipeline began
 	PropRejected = "calve.source.rejected" // records refused since the pipeline began
 )
@@ -35,6 +36,7 @@ type position struct {
 	cluster, topic, topicID string
 	next                    map[int32]int64 // the next offset to read
 	epoch                   map[int32]int32 // leader epoch of the last record; absent: unknown
+	seen                    string          // what the decoder knows of events before, to tell repeats
 	records, rejected       int64
 }
 
@@ -47,6 +49,9 @@ func (p *position) properties() map[string]string {
 	}
 	if p.topicID != "" {
 		m[PropTopicID] = p.topicID
+	}
+	if p.seen != "" {
+		m[PropSeen] = p.seen
 	}
 	if len(p.epoch) > 0 {
 		m[PropEpochs] = encodeMap(p.epoch)
@@ -76,7 +81,7 @@ func parsePosition(props map[string]string) (p position, ok bool, err error) {
 	default:
 		return p, false, fmt.Errorf("%w: the last snapshot of this job holds the position of a %q source; use another job name for Kafka", ErrSourceChanged, kind)
 	}
-	p = position{cluster: props[PropCluster], topic: props[PropTopic], topicID: props[PropTopicID],
+	p = position{seen: props[PropSeen], cluster: props[PropCluster], topic: props[PropTopic], topicID: props[PropTopicID],
 		next: map[int32]int64{}, epoch: map[int32]int32{}}
 	if err := parseMap(props, PropOffsets, &p.next); err != nil {
 		return p, false, err

@@ -362,7 +362,7 @@ func TestFollowedBeforeCommit(t *testing.T) {
 			b := array.NewRecordBuilder(memory.DefaultAllocator, table.Schema().Arrow())
 			b.Field(0).(*array.Int64Builder).Append(1)
 			b.Field(1).(*array.StringBuilder).Append("v")
-			u.batch, u.tally.Rows = schema.Batch{Rec: b.NewRecordBatch()}, 1
+			u.batch, u.tally.Rows = decode.Batch{Batch: schema.Batch{Rec: b.NewRecordBatch()}}, 1
 		}
 		if err := c.take(t.Context(), u); err != nil {
 			t.Fatal(err)

@@ -153,7 +153,7 @@ func (c *calveSide) write(ctx context.Context, changes []Op, watermark int64) er
 			return fmt.Errorf("row %d: %w", i+1, err)
 		}
 		if d.Full() || i == len(changes)-1 {
-			if err := c.open.Write(ctx, d.Take()); err != nil {
+			if err := c.open.Write(ctx, d.Take().Batch); err != nil {
 				return err
 			}
 		}

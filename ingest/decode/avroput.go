@@ -180,7 +180,7 @@ func (d *avroDecoder) putData(s []byte, at, end int, n *avroNode) int {
 		if !ok {
 			return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
 		}
-		d.kind = opState{kind, true}
+		d.kind = opState{kind: kind, set: true}
 		return end
 	}
 	return d.fail(at, c, n.why)

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"hash"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,18 +39,30 @@ type rowBuilder struct {
 	bad    RowError
 	inKey  bool
 	wishes []wish // changes of the schema that the record needs
+
+	repeats    repeats
+	changes    changes
+	bag        bool  // the table counts copies of rows: see bag.go
+	copies     int64 // of the row being written: 1 or -1
+	hash       int   // column that takes the hash of the row; -1: none
+	byID       []int // columns of the content, by field id; for the hash, as digest and word
+	digest     hash.Hash
+	word       []byte
+	whole      bool   // updates must have the row before
+	replace    bool   // the row being read takes the place of another
+	oldKeyText []byte // that row's key if it is another one, as JSON
 }
 
 // newRowBuilder makes the columns of a table.
 func newRowBuilder(cfg Config) (rowBuilder, error) {
-	d := rowBuilder{cfg: cfg, arrow: cfg.Schema.Arrow(), keyed: cfg.Schema.Keyed()}
+	d := rowBuilder{cfg: cfg, arrow: cfg.Schema.Arrow(), keyed: cfg.Schema.Keyed(), hash: -1}
 	for _, f := range cfg.Schema.Fields {
 		c, err := newColumn(f)
 		if err != nil {
 			return d, err
 		}
 		c.setPath([]string{f.Name})
-		c.key = slices.Contains(cfg.Schema.PrimaryKeys, f.Name)
+		c.key, c.top = slices.Contains(cfg.Schema.PrimaryKeys, f.Name), true
 		d.cols = append(d.cols, c)
 	}
 	if err := d.bindMetadata(); err != nil {
@@ -61,6 +74,18 @@ func newRowBuilder(cfg Config) (rowBuilder, error) {
 		}
 	}
 	if err := d.bindUnits(); err != nil {
+		return d, err
+	}
+	if err := d.bindExact(); err != nil {
+		return d, err
+	}
+	if cfg.Format.events() {
+		d.bindEvents()
+		if err := d.checkBefore(); err != nil {
+			return d, err
+		}
+	}
+	if err := d.bindRepeats(); err != nil {
 		return d, err
 	}
 	var err error
@@ -80,6 +105,7 @@ func (d *rowBuilder) begin() {
 	}
 	d.attempt++
 	d.count, d.nulls = 0, 0
+	d.changes.lacks = d.changes.lacks[:0]
 }
 
 // mark counts a column as set in this row; false: it was set before.
@@ -105,6 +131,11 @@ func (d *rowBuilder) complete(r *Record, kind schema.RowKind) int {
 	if !d.keyed && kind != schema.Insert {
 		return d.refuse(BadOp, -1, nil, "the table has no primary key: it takes inserts only, not "+kind.String())
 	}
+	if d.bag {
+		if d.copies = 1; !kind.IsAdd() {
+			d.copies, kind = -1, schema.Insert
+		}
+	}
 	for _, i := range d.metas {
 		if d.setMeta(r, &d.cols[i]) < 0 {
 			return -1
@@ -116,8 +147,18 @@ func (d *rowBuilder) complete(r *Record, kind schema.RowKind) int {
 	if d.nulls > 0 && d.settleNulls(kind) < 0 {
 		return -1
 	}
+	if d.bag {
+		d.setHash()
+	}
 	if d.rules.any && d.obey(kind) < 0 {
 		return -1
+	}
+	if d.replace {
+		if d.replaces(d.oldKeyText) < 0 {
+			return -1
+		}
+	} else if len(d.changes.lacks) > 0 {
+		return d.fail(-1, &d.cols[d.changes.lacks[0]], "is "+excerpt(d.changes.marker)+", which is not a value of type "+d.cols[d.changes.lacks[0]].typ.String())
 	}
 	d.setKind(d.at, kind)
 	d.touched = false
@@ -167,6 +208,10 @@ func (d *rowBuilder) settleNulls(kind schema.RowKind) int {
 func (d *rowBuilder) setMeta(r *Record, c *column) int {
 	d.mark(c)
 	switch c.meta {
+	case metaHash:
+		c.setData(d.at, nil) // until all columns are there
+	case metaCopies:
+		c.i64[d.at] = d.copies
 	case metaTopic:
 		c.setData(d.at, []byte(r.Topic))
 	case metaPartition:
@@ -282,13 +327,25 @@ func (d *rowBuilder) setKind(row int, k schema.RowKind) {
 func (d *rowBuilder) Rows() int { return d.rows }
 
 // Full implements Decoder.
-func (d *rowBuilder) Full() bool { return d.rows >= d.cfg.BatchRows || d.bytes >= d.cfg.BatchBytes }
+func (d *rowBuilder) Full() bool {
+	return d.rows >= d.cfg.BatchRows || d.bytes >= d.cfg.BatchBytes || d.changes.truncate
+}
 
 // Take implements Decoder.
-func (d *rowBuilder) Take() schema.Batch {
-	if d.rows == 0 {
-		return schema.Batch{}
+func (d *rowBuilder) Take() Batch {
+	out := Batch{Truncate: d.changes.truncate, Holes: d.changes.holes}
+	if d.changes.oldKeys != nil {
+		out.OldKeys = d.changes.oldKeys.Take().Batch
 	}
+	d.changes.truncate, d.changes.holes = false, nil
+	if d.rows > 0 {
+		out.Batch = d.takeRows()
+	}
+	return out
+}
+
+// takeRows hands the rows over.
+func (d *rowBuilder) takeRows() schema.Batch {
 	cols := make([]arrow.Array, len(d.cols))
 	for i := range d.cols {
 		cols[i] = d.cols[i].take(d.arrow.Field(i).Type, d.rows)

@@ -37,18 +37,22 @@ const (
 // decoder are done, a row being decoded is written behind them, and it becomes part of the column only when the decoder
 // counts it. A failed row thus leaves nothing to take back but the null bits (clear).
 type column struct {
-	name    string
-	typ     schema.Type
-	shape   shape
-	path    []string // of the table's schema
-	notNull bool
-	key     bool // part of the primary key
-	meta    metaField
-	limit   int // characters or bytes; 0: no limit
-	unit    int // timestamps: decimal places below a second of numbers
-	stored  int // timestamps: decimal places below a second of the Arrow unit
-	def     []byte
-	hasDef  bool
+	name     string
+	typ      schema.Type
+	shape    shape
+	path     []string // of the table's schema
+	notNull  bool
+	key      bool // part of the primary key
+	top      bool // a column of the table, not inside of one
+	meta     metaField
+	limit    int  // characters or bytes; 0: no limit
+	unit     int  // times and timestamps: decimal places below a second of numbers
+	stored   int  // timestamps: decimal places below a second of the Arrow unit
+	binary   bool // exact decimals come as the bytes of their unscaled value
+	scale    int  // of them
+	unsigned bool // negative numbers are those above the signed half of 64 bits
+	def      []byte
+	hasDef   bool
 
 	seen uint64 // number of the attempt that last set the column
 	text span   // where the value stands in the message, for plans that track it
@@ -99,7 +103,7 @@ func newColumn(f schema.Field) (column, error) {
 	case schema.Date:
 		c.shape = shapeDate
 	case schema.Time:
-		c.shape = shapeTime
+		c.shape, c.unit = shapeTime, 3
 	case schema.Timestamp, schema.TimestampLTZ:
 		c.shape = shapeTimestamp
 		c.stored = storedDigits(t)

@@ -96,7 +96,7 @@ func (d *csvDecoder) line(r *Record) int {
 			if !ok {
 				return d.refuse(BadOp, i, nil, "operation "+excerpt(v)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
 			}
-			d.op = opState{kind, true}
+			d.op = opState{kind: kind, set: true}
 		case f.col != nil && d.put(v, quoted, i, f.col) < 0:
 			return -1
 		}

@@ -18,8 +18,12 @@ type Decoder interface {
 	Rows() int
 	// Full reports whether the batch should be taken now.
 	Full() bool
-	// Take hands the gathered rows over and starts a new batch. Without rows it gives an empty Batch (Rec is nil).
-	Take() schema.Batch
+	// Seen is what is known of the positions of events so far, as Config.Seen takes it; "" unless DropRepeats is set.
+	Seen() string
+	// Holes is the number of rows gathered that have cells to be filled: see Batch.
+	Holes() int
+	// Take hands the gathered rows over and starts a new batch. Without rows its Rec is nil.
+	Take() Batch
 }
 
 // Format is how a record's value says what happens to a row.
@@ -33,6 +37,10 @@ const (
 	// Debezium: the value is an envelope {"before": row, "after": row, "op": "c"}, bare or as the "payload" of a
 	// Kafka Connect record with schema. A null value (the tombstone after a delete) says nothing new and is skipped.
 	Debezium Format = "debezium-json"
+	// DebeziumFlat: the value is the row after an event, as Debezium's ExtractNewRecordState leaves it, with the fields
+	// "__deleted" and "__op" if its options add them. A deleted row ("__deleted": "true") is a delete by its key, and so is
+	// a null value, unless it follows such a row.
+	DebeziumFlat Format = "debezium-flat-json"
 	// Avro: the value is one row as an Avro record behind 0 and the 4-byte id of its writer's schema, as the serializers of
 	// Confluent's registry write it. Row kinds as with JSON; a null value is a delete of the key that the record's key
 	// holds in the same form. See ColumnsOfAvro for how types become columns.
@@ -47,10 +55,13 @@ const FramedJSON Format = "json-schema"
 // nested values are JSON. Fields that are no columns are ignored.
 const CSV Format = "csv"
 
-var formats = []Format{JSON, Debezium, Avro, CSV, FramedJSON}
+var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, CSV, FramedJSON}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
 func (f Format) Framed() bool { return f == Avro }
+
+// events reports whether records are events of Debezium.
+func (f Format) events() bool { return f == Debezium || f == DebeziumFlat }
 
 // Config says how records become rows.
 type Config struct {
@@ -72,6 +83,22 @@ type Config struct {
 	EpochUnits map[string]EpochUnit
 	// Evolution says what records may do to the table's schema. Default Freeze.
 	Evolution Evolution
+	// Decimals is how exact decimals come; Unsigned are the columns in which a BIGINT UNSIGNED of MySQL comes as a signed number
+	// ("bigint.unsigned.handling.mode" long): DECIMAL with 20 digits before the point. Specials is what becomes of values
+	// that no column holds.
+	Decimals Decimals
+	Unsigned []string
+	Specials Specials
+	// Before is what events tell of the row before, which must be said where a table with a primary key is partitioned: a row
+	// that moves, or goes, is in the partition that it was in.
+	Before Before
+	// DropRepeats drops events that came before, as a connector that was killed sends some again. It is needed for tables
+	// without key. Events without position are never dropped; Seen is what an earlier decoder's Seen gave. A source that begins
+	// again at lower positions, as a restored database does, needs a new job.
+	DropRepeats bool
+	Seen        string
+	// Unavailable is the text that stands for values that the source did not have at hand. Default DefaultUnavailable.
+	Unavailable string
 	// MaxRecordBytes bounds the size of a record's value; larger ones are refused. Default 16 MiB.
 	MaxRecordBytes int
 	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.

@@ -450,7 +450,9 @@ func TestEnvelope(t *testing.T) {
 		{"payload malformed", `{"payload":{"payload":[,"op":"c"}}`, `malformed JSON: unexpected character (at byte 23 of the value)`},
 		{"no after", `{"before":null,"after":null,"op":"c"}`, `an insert or update without the row after it`},
 		{"no envelope", `{"id":1,"st":"new","day":"a"}`, `the envelope has no op; is this json rather than debezium-json?`},
-		{"truncate", `{"op":"t"}`, `operation "t" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D (at byte 6 of the value)`},
+		{"truncate", `{"op":"t"}`, `[]`},
+		{"message", `{"op":"m","message":{"prefix":"x"}}`, `[]`},
+		{"unknown", `{"op":"x"}`, `operation "x" is unknown; known are c, r, u, d, t and m (at byte 6 of the value)`},
 		{"bad after", `{"after":{"id":"x"},"op":"c"}`, `column "id": "x" is not a value of type BIGINT NOT NULL (at byte 15 of the value)`},
 		{"bad before", `{"before":{"id":"x","day":"1"},"op":"d"}`, `column "id": "x" is not a value of type BIGINT NOT NULL (at byte 16 of the value)`},
 		{"after is a number", `{"after":5,"op":"c"}`, `before and after must be objects or null (at byte 9 of the value)`},
@@ -481,7 +483,7 @@ func TestMetadataColumns(t *testing.T) {
 	for _, bad := range []struct{ col, what, want string }{
 		{"v", "offset", `metadata column "v": "offset" needs type BIGINT, not INT`},
 		{"zz", "offset", `metadata column "zz" is not a column of the table`},
-		{"off", "size", `metadata column "off": "size" is unknown; use topic, partition, offset, timestamp or key`},
+		{"off", "size", `metadata column "off": "size" is unknown; use topic, partition, offset, timestamp, key, row-hash or copies`},
 	} {
 		_, err := New(Config{Schema: s, Metadata: map[string]string{bad.col: bad.what}})
 		if err == nil || !strings.Contains(err.Error(), bad.want) {

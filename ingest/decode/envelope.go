@@ -1,6 +1,10 @@
 package decode
 
-import "github.com/calve-io/calve/schema"
+import (
+	"bytes"
+
+	"github.com/calve-io/calve/schema"
+)
 
 // Change events: the envelope of Debezium, and tombstones.
 
@@ -17,6 +21,11 @@ type envelope struct {
 	before, after span
 	keys          []span // in before, by key column
 	inPayload     bool
+
+	position  logPosition // of the source's "sequence"
+	file, pos uint64      // of its binlog
+	sequenced bool
+	hasFile   bool
 }
 
 // readAfter decodes the row in "after".
@@ -76,6 +85,9 @@ func (d *jsonDecoder) readPayload(b []byte, i int) int {
 		return d.fail(i, nil, "the payload is not an object")
 	}
 	d.envelope.inPayload = true
+	if d.cfg.Format == DebeziumFlat {
+		return d.object(b, i+1, &d.row)
+	}
 	return d.object(b, i+1, &d.root)
 }
 
@@ -83,36 +95,85 @@ func (d *jsonDecoder) readPayload(b []byte, i int) int {
 func (d *jsonDecoder) debezium(r *Record) int {
 	clear(d.envelope.keys)
 	d.envelope = envelope{keys: d.envelope.keys}
-	if d.document(r.Value, &d.root) < 0 {
+	if d.connect(r.Value, &d.root) < 0 {
 		return -1
 	}
 	if !d.op.set {
 		return d.fail(-1, nil, "the envelope has no op; is this "+string(JSON)+" rather than "+string(Debezium)+"?")
 	}
 	env := d.envelope
-	if d.op.kind == schema.Delete {
-		if env.before.to == 0 {
-			return d.fail(-1, nil, "a delete without the row before it")
-		}
+	if d.again(r) {
+		d.begin()
+		return 0
+	}
+	do := d.judge(r, d.op.event, env.before.to > 0, env.after.to > 0)
+	switch do {
+	case writeNothing:
+		d.begin()
+		return 0
+	case writeFault:
+		return -1
+	case writeBefore:
 		d.begin()
 		if d.object(r.Value, env.before.from+1, &d.row) < 0 {
 			return -1
 		}
 		return d.complete(r, schema.Delete)
 	}
-	if d.op.kind == schema.UpdateBefore {
-		return d.refuse(BadOp, -1, nil, "operation -U does not occur in envelopes")
-	}
-	if env.after.to == 0 {
-		return d.fail(-1, nil, "an insert or update without the row after it")
-	}
 	if d.complete(r, d.op.kind) < 0 {
 		return -1
 	}
-	if d.op.kind == schema.UpdateAfter && env.before.to > 0 && !d.sameKeyText(r.Value) {
+	d.replace = false
+	switch {
+	case do == writeBoth:
+		d.begin()
+		if d.object(r.Value, env.before.from+1, &d.row) < 0 {
+			return -1
+		}
+		return d.complete(r, schema.Delete)
+	case do == writeAfterMoved && !d.sameKeyText(r.Value):
 		return d.moved(r)
 	}
 	return 0
+}
+
+// flat reads the row that is left of an envelope.
+func (d *jsonDecoder) flat(r *Record) int {
+	d.deleted, d.envelope.inPayload = false, false
+	if d.connect(r.Value, &d.row) < 0 {
+		return -1
+	}
+	ev := d.op.event
+	if d.deleted {
+		ev = eventDelete
+	} else if ev == 0 {
+		ev = eventOf(r)
+	}
+	switch d.judge(r, ev, ev == eventDelete, ev != eventDelete) {
+	case writeFault:
+		return -1
+	case writeBefore:
+		d.gone = append(d.gone[:0], r.Key...)
+		return d.complete(r, schema.Delete)
+	}
+	d.gone = d.gone[:0]
+	return d.complete(r, ev.kind())
+}
+
+// readDeleted reads whether a flat row is a deleted one: "true", "false", true, false or null.
+func (d *jsonDecoder) readDeleted(b []byte, i int) int {
+	e, at := skipValue(b, i, &d.nest)
+	if e < 0 {
+		return d.fault(e, at, nil)
+	}
+	switch string(b[i:e]) {
+	case `"true"`, "true":
+		d.deleted = true
+	case `"false"`, "false", "null":
+	default:
+		return d.refuse(BadOp, i, nil, "__deleted is neither true nor false")
+	}
+	return e
 }
 
 // sameKeyText reports whether the key is written in before as it is in after. Then it is the same; else it may be.
@@ -154,8 +215,11 @@ func (d *jsonDecoder) moved(r *Record) int {
 
 // tombstone reads a record without value.
 func (d *jsonDecoder) tombstone(r *Record) int {
-	if d.cfg.Format == Debezium {
+	switch {
+	case d.cfg.Format == Debezium:
 		return 0
+	case d.cfg.Format == DebeziumFlat && (len(r.Key) == 0 || bytes.Equal(r.Key, d.gone)):
+		return 0 // it follows the row that says so
 	}
 	if d.keyOfTombstone(r) < 0 {
 		return -1

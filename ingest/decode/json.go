@@ -1,6 +1,10 @@
 package decode
 
-import "github.com/calve-io/calve/schema"
+import (
+	"strings"
+
+	"github.com/calve-io/calve/schema"
+)
 
 // jsonDecoder reads JSON in one pass into the columns.
 type jsonDecoder struct {
@@ -8,6 +12,7 @@ type jsonDecoder struct {
 
 	row, root plan // members of a row, and of the envelope around it
 	keyOnly   plan // members of a row of which only the key is read
+	source    plan // members of an envelope's source
 	keyText   plan // members of a row of which only the text of the key is noted
 
 	objects  uint64 // counts objects inside of columns: marks in column.seen, as attempt
@@ -15,12 +20,19 @@ type jsonDecoder struct {
 	scratch  []byte
 	nest     nesting
 	envelope envelope
+	manners  []manner         // how columns come by the configuration
+	schema   *connectSchema   // by which they are read now; nil: by manners
+	schemas  []*connectSchema // seen before
+	late     bool             // the schema came after its payload
+	deleted  bool             // flat: the row is a deleted one
+	gone     []byte           // flat: key of the record before, if it was a delete
 }
 
 // opState is what the op field of the record said.
 type opState struct {
-	kind schema.RowKind
-	set  bool
+	kind  schema.RowKind
+	event event // of Debezium
+	set   bool
 }
 
 // Members of an object that are no columns.
@@ -32,6 +44,12 @@ const (
 	memberPayload
 	memberKeyText
 	memberField // of a row
+	memberDeleted
+	memberSource
+	memberSequence
+	memberFile
+	memberPos
+	memberSchema
 )
 
 // member is a name that may occur in an object, with the name that followed it last time: JSON of one source keeps its
@@ -75,6 +93,14 @@ func (p *plan) add(name string, col *column, what int) *member {
 
 // makePlans fills the plans from the schema.
 func (d *jsonDecoder) makePlans() {
+	for i := range d.cols {
+		c := &d.cols[i]
+		m := manner{c.unit, c.binary, c.scale, c.unsigned}
+		if c.shape == shapeList {
+			m.unit, m.scale = c.kids[0].unit, c.kids[0].scale
+		}
+		d.manners = append(d.manners, m)
+	}
 	d.row, d.root, d.keyOnly, d.keyText = newPlan(), newPlan(), newPlan(), newPlan()
 	for i := range d.cols {
 		if d.cols[i].meta == metaNone {
@@ -84,7 +110,8 @@ func (d *jsonDecoder) makePlans() {
 	if d.cfg.Evolution != Freeze {
 		d.row.unknown.what = memberField
 	}
-	if d.cfg.Format == Debezium {
+	switch op := d.opField(); {
+	case d.cfg.Format == Debezium:
 		for n, i := range d.keys {
 			d.keyOnly.add(d.cols[i].name, &d.cols[i], memberUnknown)
 			d.keyText.add(d.cols[i].name, nil, memberKeyText).key = n
@@ -95,8 +122,28 @@ func (d *jsonDecoder) makePlans() {
 		d.root.add("before", nil, memberBefore)
 		d.root.add("after", nil, memberAfter)
 		d.root.add("payload", nil, memberPayload)
-	} else if op := d.opField(); op != "" {
+		d.root.add("schema", nil, memberSchema)
+		if d.repeats.parts != nil {
+			d.root.add("source", nil, memberSource)
+			d.source = newPlan()
+			d.source.add("sequence", nil, memberSequence)
+			d.source.add("file", nil, memberFile)
+			d.source.add("pos", nil, memberPos)
+		}
+	case d.cfg.Format == DebeziumFlat:
+		d.addMember("__op", memberOp)
+		d.addMember("__deleted", memberDeleted)
+		d.addMember("payload", memberPayload)
+		d.addMember("schema", memberSchema)
+	case op != "":
 		d.row.add(op, nil, memberOp)
+	}
+}
+
+// addMember adds a member of rows that is no column.
+func (d *jsonDecoder) addMember(name string, what int) {
+	if _, taken := d.cfg.Schema.Field(name); !taken {
+		d.row.add(name, nil, what)
 	}
 }
 
@@ -107,21 +154,9 @@ func (d *jsonDecoder) fault(code, at int, c *column) int {
 
 // Decode implements Decoder.
 func (d *jsonDecoder) Decode(r *Record) error {
-	d.reserve()
-	d.at = d.rows
-	d.begin()
-	d.op, d.inKey, d.wishes = opState{}, false, d.wishes[:0]
-	failed := d.record(r) < 0
-	if failed || len(d.wishes) > 0 {
-		err := d.abandon()
-		if !failed {
-			return d.need()
-		}
-		return err
-	}
-	d.rows = d.at
-	d.bytes += len(r.Value)
-	return nil
+	d.open()
+	d.op, d.replace, d.oldKeyText = opState{}, false, nil
+	return d.close(d.record(r) < 0, len(r.Value))
 }
 
 // record reads a whole record and completes its rows; d.at then stands behind them.
@@ -135,6 +170,8 @@ func (d *jsonDecoder) record(r *Record) int {
 		return d.refuse(Malformed, 0, nil, "the value is empty")
 	case d.cfg.Format == Debezium:
 		return d.debezium(r)
+	case d.cfg.Format == DebeziumFlat:
+		return d.flat(r)
 	}
 	if d.document(r.Value, &d.row) < 0 {
 		return -1
@@ -265,12 +302,20 @@ func (d *jsonDecoder) special(b []byte, i int, m *member) int {
 		return d.readPayload(b, i)
 	case memberKeyText:
 		return d.readKeyText(b, i, &d.envelope.keys[m.key])
+	case memberDeleted:
+		return d.readDeleted(b, i)
+	case memberSchema:
+		return d.readSchema(b, i)
+	case memberSource:
+		return d.readSource(b, i)
+	case memberSequence, memberFile, memberPos:
+		return d.readPosition(b, i, m.what)
 	}
 	e, at := skipValue(b, i, &d.nest)
 	if e < 0 {
 		return d.fault(e, at, nil)
 	}
-	if m.what == memberField && !d.inKey && d.addField(nil, d.cfg.Schema.Fields, m.name, b[i:e], i) < 0 {
+	if m.what == memberField && !d.inKey && !(d.cfg.Format == DebeziumFlat && strings.HasPrefix(m.name, "__")) && d.addField(nil, d.cfg.Schema.Fields, m.name, b[i:e], i) < 0 {
 		return -1
 	}
 	return e
@@ -291,11 +336,19 @@ func (d *jsonDecoder) readOp(b []byte, i int) int {
 	if e < 0 {
 		return -1
 	}
+	if d.cfg.Format.events() {
+		ev, ok := parseEvent(text)
+		if !ok {
+			return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are c, r, u, d, t and m")
+		}
+		d.op = opState{ev.kind(), ev, true}
+		return e
+	}
 	kind, ok := parseKind(text)
 	if !ok {
 		return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
 	}
-	d.op = opState{kind, true}
+	d.op = opState{kind: kind, set: true}
 	return e
 }
 

@@ -15,6 +15,8 @@ const (
 	metaOffset
 	metaTimestamp
 	metaKey
+	metaHash
+	metaCopies
 )
 
 // metaFields lists the names of the configuration and the shapes of columns that can hold them.
@@ -29,6 +31,8 @@ var metaFields = []struct {
 	{"offset", metaOffset, []shape{shapeInt64}, "BIGINT"},
 	{"timestamp", metaTimestamp, []shape{shapeInt64, shapeTimestamp}, "TIMESTAMP, TIMESTAMP_LTZ or BIGINT (milliseconds)"},
 	{"key", metaKey, []shape{shapeText, shapeBytes}, "STRING or BYTES"},
+	{"row-hash", metaHash, []shape{shapeBytes}, "BYTES, BINARY or VARBINARY of 16 bytes or more"},
+	{"copies", metaCopies, []shape{shapeInt64}, "BIGINT"},
 }
 
 // bindMetadata connects columns with the record's metadata.
@@ -49,12 +53,12 @@ func (d *rowBuilder) bindMetadata() error {
 			c.meta = m.field
 		}
 		if c.meta == metaNone {
-			return fmt.Errorf("metadata column %q: %q is unknown; use topic, partition, offset, timestamp or key", name, what)
+			return fmt.Errorf("metadata column %q: %q is unknown; use topic, partition, offset, timestamp, key, row-hash or copies", name, what)
 		}
 		d.metas = append(d.metas, i)
 	}
 	slices.Sort(d.metas)
-	return nil
+	return d.bindBag()
 }
 
 // bindUnits sets the units of numeric timestamps.

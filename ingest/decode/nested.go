@@ -106,7 +106,9 @@ func (c *column) takeKids(t arrow.DataType, rows int) []arrow.ArrayData {
 
 // setUnit sets the unit of numbers that are timestamps.
 func (c *column) setUnit(digits int) {
-	c.unit = digits
+	if c.shape == shapeTimestamp {
+		c.unit = digits
+	}
 	for i := range c.kids {
 		c.kids[i].setUnit(digits)
 	}

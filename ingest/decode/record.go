@@ -54,15 +54,16 @@ type Code string
 
 // The codes.
 const (
-	Malformed Code = "malformed" // the bytes are not of the form they should have: cut off, no JSON, no UTF-8, empty
-	TooLarge  Code = "too-large" // more bytes than the limit of a record
-	NotRecord Code = "record"    // well formed, but not what the format says a record is: no object, an incomplete event
-	BadOp     Code = "operation" // a row kind that is unknown, or that the table does not take
-	NoKey     Code = "key"       // a key column, or the key of a delete, is missing or null
-	IsNull    Code = "null"      // a NOT NULL column is missing or null
-	BadValue  Code = "value"     // a column cannot hold the value: another type, out of range, too long
-	NoSchema  Code = "schema"    // the registry does not know the writer's schema, or the table would need a change that policy forbids or that cannot be
-	BrokeRule Code = "rule"      // the table's merge engine cannot take the row
+	Malformed   Code = "malformed"   // the bytes are not of the form they should have: cut off, no JSON, no UTF-8, empty
+	TooLarge    Code = "too-large"   // more bytes than the limit of a record
+	NotRecord   Code = "record"      // well formed, but not what the format says a record is: no object, an incomplete event
+	BadOp       Code = "operation"   // a row kind that is unknown, or that the table does not take
+	NoKey       Code = "key"         // a key column, or the key of a delete, is missing or null
+	IsNull      Code = "null"        // a NOT NULL column is missing or null
+	BadValue    Code = "value"       // a column cannot hold the value: another type, out of range, too long
+	NoSchema    Code = "schema"      // the registry does not know the writer's schema, or the table would need a change that policy forbids or that cannot be
+	Unavailable Code = "unavailable" // a value is not in the record, and the table has no row to take it from
+	BrokeRule   Code = "rule"        // the table's merge engine cannot take the row
 )
 
 // CodeOf gives the code of an error that matches ErrRow.

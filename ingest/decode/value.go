@@ -62,6 +62,11 @@ func (d *jsonDecoder) content(b []byte, i int, c *column) int {
 
 func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
 	if b[i] != '"' {
+		if c.binary && b[i] == '{' {
+			if e, is := d.scaledDecimal(b, i, c); is {
+				return e
+			}
+		}
 		e, at := skipValue(b, i, &d.nest)
 		if e < 0 {
 			return d.fault(e, at, c)
@@ -83,12 +88,50 @@ func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
 // putText stores text after checking its length.
 func (d *rowBuilder) putText(s []byte, at, end int, c *column) int {
 	if c.limit > 0 && len(s) > c.limit {
-		if n := utf8.RuneCount(s); n > c.limit && !d.widen(c, textType) {
+		if n := utf8.RuneCount(s); n > c.limit && d.lacking(c, s) {
+			return end
+		} else if n > c.limit && !d.widen(c, textType) {
 			return d.fail(at, c, "has "+strconv.Itoa(n)+" characters, more than "+c.typ.String()+" holds")
 		}
 	}
 	c.setData(d.at, s)
 	return end
+}
+
+// scaledDecimal reads a decimal that says its own scale, {"scale": n, "value": base64}; is reports whether it is one.
+func (d *jsonDecoder) scaledDecimal(b []byte, i int, c *column) (e int, is bool) {
+	scale, value := int64(-1), [2]int{-1, -1}
+	start := i
+	for i++; ; {
+		e, name, end := d.member(b, i, c)
+		if e < 0 {
+			return -1, true
+		}
+		if i = e; end {
+			break
+		}
+		switch {
+		case string(name) == "scale" && scale < 0:
+			if scale, i = scanInt(b, i); i < 0 || scale < 0 || scale > maxScale {
+				return 0, false
+			}
+		case string(name) == "value" && value[0] < 0 && i < len(b) && b[i] == '"':
+			if e, _, _ = skipString(b, i+1); e < 0 {
+				return 0, false
+			}
+			value = [2]int{i + 1, e - 1}
+			i = e
+		default:
+			return 0, false
+		}
+	}
+	if scale < 0 || value[0] < 0 {
+		return 0, false
+	}
+	if d.putBase64Decimal(b[value[0]:value[1]], int(scale), start, c) < 0 {
+		return -1, true
+	}
+	return i, true
 }
 
 func (d *jsonDecoder) valueBool(b []byte, i int, c *column) int {
@@ -122,6 +165,11 @@ func (d *rowBuilder) putBase64(s []byte, i int, c *column) int {
 	if err != nil {
 		return d.fail(i, c, "is not base64 (standard alphabet, padded): "+excerpt(s))
 	}
+	if c.limit > 0 && n > c.limit {
+		if d.lacking(c, c.data[from:from+n]) {
+			return 0
+		}
+	}
 	if c.limit > 0 && n > c.limit && !d.widen(c, bytesType) {
 		return d.fail(i, c, "has "+strconv.Itoa(n)+" bytes, more than "+c.typ.String()+" holds")
 	}
@@ -150,6 +198,11 @@ func (d *jsonDecoder) valueNumber(b []byte, i int, c *column) int {
 	}
 	num, e := scanNumber(b, i)
 	if e < 0 {
+		if c.shape == shapeDecimal && b[i] == '{' {
+			if e, is := d.scaledDecimal(b, i, c); is {
+				return e
+			}
+		}
 		return d.mismatch(b, i, c)
 	}
 	if d.putNumber(num, b[i:e], i, c) < 0 {
@@ -163,14 +216,14 @@ func (d *rowBuilder) putString(s []byte, at int, c *column) int {
 	switch c.shape {
 	case shapeDate:
 		days, ok := parseDate(s)
-		if !ok || len(s) != 10 {
-			return d.fail(at, c, excerpt(s)+" is no date (want YYYY-MM-DD)")
+		if !ok || len(s) != 10 && (len(s) != 11 || s[10] != 'Z') {
+			return d.special(s, "is no date (want YYYY-MM-DD)", at, c)
 		}
 		c.i32[d.at] = int32(days)
 		return 0
 	case shapeTime:
 		nanos, n, ok := parseClock(s)
-		if !ok || n != len(s) {
+		if !ok || n != len(s) && (n+1 != len(s) || s[n] != 'Z') {
 			return d.fail(at, c, excerpt(s)+" is no time (want HH:MM[:SS[.fraction]])")
 		}
 		c.i32[d.at] = int32(nanos / 1e6)
@@ -178,10 +231,14 @@ func (d *rowBuilder) putString(s []byte, at int, c *column) int {
 	case shapeTimestamp:
 		v, reason := parseTimestamp(s, c.stored)
 		if reason != "" {
-			return d.fail(at, c, excerpt(s)+" "+reason)
+			return d.special(s, reason, at, c)
 		}
 		c.i64[d.at] = v
 		return 0
+	case shapeDecimal:
+		if c.binary {
+			return d.putBase64Decimal(s, c.scale, at, c)
+		}
 	}
 	if num, e := scanNumber(s, 0); e == len(s) {
 		return d.putNumber(num, s, at, c)
@@ -200,7 +257,7 @@ func (d *rowBuilder) putWord(s []byte, at int, c *column) int {
 	case "-Infinity":
 		f = math.Inf(-1)
 	default:
-		return d.fail(at, c, excerpt(s)+" is not a value of type "+c.typ.String())
+		return d.notValue(s, at, c)
 	}
 	switch c.shape {
 	case shapeFloat64:
@@ -208,9 +265,17 @@ func (d *rowBuilder) putWord(s []byte, at int, c *column) int {
 	case shapeFloat32:
 		c.f32[d.at] = float32(f)
 	default:
-		return d.fail(at, c, excerpt(s)+" is not a value of type "+c.typ.String())
+		return d.notValue(s, at, c)
 	}
 	return 0
+}
+
+// notValue refuses a text that is no value of the column's type, unless it is one that has a meaning of its own.
+func (d *rowBuilder) notValue(s []byte, at int, c *column) int {
+	if d.lacking(c, s) {
+		return 0
+	}
+	return d.special(s, "is not a value of type "+c.typ.String(), at, c)
 }
 
 // putNumber stores a number; text is how it is written.
@@ -229,6 +294,10 @@ func (d *rowBuilder) putNumber(num number, text []byte, at int, c *column) int {
 		}
 		c.f32[d.at] = float32(f)
 	case shapeDecimal:
+		if c.unsigned && num.neg && num.exp == 0 && !num.more && num.mant <= 1<<63 {
+			text = strconv.AppendUint(nil, -num.mant, 10)
+			num = number{mant: -num.mant}
+		}
 		v, reason := scanDecimal(num, text, c.typ.Precision, c.typ.Scale)
 		if reason != "" && !d.widenDecimal(c, num, text) {
 			return d.fail(at, c, excerpt(text)+" "+reason)
@@ -237,7 +306,7 @@ func (d *rowBuilder) putNumber(num number, text []byte, at int, c *column) int {
 	case shapeTimestamp:
 		v, reason := epochTimestamp(num, c.unit, c.stored)
 		if reason != "" {
-			return d.fail(at, c, excerpt(text)+" "+reason)
+			return d.special(text, reason, at, c)
 		}
 		c.i64[d.at] = v
 	default:
@@ -248,6 +317,10 @@ func (d *rowBuilder) putNumber(num number, text []byte, at int, c *column) int {
 
 func (d *rowBuilder) putInteger(num number, text []byte, at int, c *column) int {
 	v, rest, ok := num.scaled(0)
+	if c.shape == shapeTime && c.unit != 3 { // finer digits are dropped, as those of text are
+		v, _, ok = num.scaled(3 - c.unit)
+		rest = false
+	}
 	if !ok {
 		return d.tooLarge(text, at, c)
 	}
@@ -268,7 +341,9 @@ func (d *rowBuilder) putInteger(num number, text []byte, at int, c *column) int 
 		ok = v == int64(int8(v)) || d.widen(c, longType)
 	case shapeDate:
 		c.i32[d.at] = int32(v)
-		ok = v >= minDay && v <= maxDay
+		if v < minDay || v > maxDay {
+			return d.special(text, outOfRange, at, c)
+		}
 	case shapeTime:
 		c.i32[d.at] = int32(v)
 		ok = v >= 0 && v < dayMillis

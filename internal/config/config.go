@@ -116,7 +116,7 @@ type Kafka struct {
 	TopicPattern  string            `yaml:"topic-pattern" doc:"Regular expression (RE2) of the whole names of topics, each with a table of its own; topics that come later are found while the pipeline runs. Each topic is a job NAME:TOPIC."`
 	ExceptPattern string            `yaml:"except-pattern" doc:"Regular expression of names that topics and topic-pattern leave out."`
 	Start         string            `yaml:"start" doc:"Where a new job starts." enum:"earliest,latest" default:"earliest"`
-	Fields        map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp or key."`
+	Fields        map[string]string `yaml:"fields" doc:"Columns filled from the record itself: column: topic, partition, offset, timestamp, key or, of a source table without key, row-hash and copies."`
 	TLS           bool              `yaml:"tls" doc:"Talk to the brokers with TLS, trusting the authorities of this machine."`
 	SASL          SASL              `yaml:"sasl" doc:"Credentials for the brokers."`
 }
@@ -152,9 +152,15 @@ func (s SASL) Secret() (string, error) {
 
 // Format says how values are decoded.
 type Format struct {
-	Type      string `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. avro: records by a schema registry. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,avro,json-schema" default:"json"`
-	Op        string `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
-	Evolution string `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
+	Type        string   `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. debezium-flat-json: what ExtractNewRecordState leaves of them. avro: records by a schema registry. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,debezium-flat-json,avro,json-schema" default:"json"`
+	Op          string   `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+	Evolution   string   `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
+	Decimals    string   `yaml:"decimals" doc:"How decimals come, unless records have a schema. text: as numbers or text. binary: as base64 of their bytes (Debezium's decimal.handling.mode precise)." enum:"text,binary" default:"text"`
+	Unsigned    []string `yaml:"unsigned" doc:"DECIMAL columns of a MySQL source's BIGINT UNSIGNED that come as signed numbers (bigint.unsigned.handling.mode long)."`
+	Specials    string   `yaml:"specials" doc:"What becomes of infinite dates, years beyond 9999 and decimals that are no number. refuse: their records go to the dead letters. null: the cells are null." enum:"refuse,null" default:"refuse"`
+	DropRepeats bool     `yaml:"drop-repeats" doc:"With debezium-json: drop events that came before, by their position in the source's log. For tables without key; others bear repeats."`
+	Before      string   `yaml:"before" doc:"With Debezium, of a partitioned table with a primary key: what events tell of the row before. full: all columns (REPLICA IDENTITY FULL, MySQL). key: the source's key, and the partition columns are a part of it." enum:"full,key"`
+	Unavailable string   `yaml:"unavailable" doc:"With Debezium: its unavailable.value.placeholder." default:"__debezium_unavailable_value"`
 }
 
 // Create describes a new table.

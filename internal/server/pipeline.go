@@ -266,7 +266,9 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store sto
 // Decoding says how a pipeline makes rows of records.
 func Decoding(p *config.Pipeline) decode.Config {
 	return decode.Config{Format: decode.Format(p.Format.Type), OpField: p.Format.Op, Metadata: p.Kafka.Fields,
-		Evolution: decode.Evolution(p.Format.Evolution)}
+		Evolution: decode.Evolution(p.Format.Evolution), Decimals: decode.Decimals(p.Format.Decimals), Unsigned: p.Format.Unsigned,
+		Specials: decode.Specials(p.Format.Specials), Unavailable: p.Format.Unavailable, DropRepeats: p.Format.DropRepeats,
+		Before: decode.Before(p.Format.Before)}
 }
 
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hub) error {

@@ -1,0 +1,186 @@
+package decode
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/big"
+
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+)
+
+// Numbers of Connect and Debezium that are exact, and values that no type holds.
+
+// Decimals is how exact decimals come in columns of type DECIMAL, as the option decimal.handling.mode of Debezium has it.
+type Decimals string
+
+const (
+	// DecimalsText: as JSON numbers or as text ("string", and "double" as far as doubles are exact). The default.
+	DecimalsText Decimals = "text"
+	// DecimalsBinary: as base64 of the unscaled value in two's complement, big endian, with the column's scale
+	// ("precise", Debezium's default); where the source has no scale as {"scale": n, "value": base64}.
+	DecimalsBinary Decimals = "binary"
+)
+
+// Specials is what becomes of values that a column's type cannot hold though the source's can: dates and times that are
+// infinite or beyond the years 1 to 9999, and decimals that are no number.
+type Specials string
+
+const (
+	SpecialsRefused Specials = "refuse" // the record goes to the dead letters; the default
+	SpecialsNull    Specials = "null"   // the cell is null, where it may be
+)
+
+// bindExact sets how the columns' numbers come.
+func (d *rowBuilder) bindExact() error {
+	switch d.cfg.Decimals {
+	case "", DecimalsText:
+	case DecimalsBinary:
+		for i := range d.cols {
+			d.cols[i].setBinary(true)
+		}
+	default:
+		return fmt.Errorf("decimals %q is unknown; use %q or %q", d.cfg.Decimals, DecimalsText, DecimalsBinary)
+	}
+	switch d.cfg.Specials {
+	case "", SpecialsRefused, SpecialsNull:
+	default:
+		return fmt.Errorf("specials %q is unknown; use %q or %q", d.cfg.Specials, SpecialsRefused, SpecialsNull)
+	}
+	for _, name := range d.cfg.Unsigned {
+		i, ok := d.cfg.Schema.Field(name)
+		if !ok || d.cols[i].shape != shapeDecimal || d.cols[i].typ.Precision-d.cols[i].typ.Scale < 20 {
+			return fmt.Errorf("unsigned column %q: the table has no column of that name with 20 digits before the point, as DECIMAL(20, 0) has", name)
+		}
+		d.cols[i].unsigned = true
+	}
+	return nil
+}
+
+// keyUnsigned are the unsigned columns of the key.
+func (cfg *Config) keyUnsigned() (out []string) {
+	for _, name := range cfg.Unsigned {
+		for _, k := range cfg.Schema.PrimaryKeys {
+			if k == name {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
+}
+
+// setBinary says whether exact decimals come as bytes.
+func (c *column) setBinary(on bool) {
+	c.binary, c.scale = on, c.typ.Scale
+	for i := range c.kids {
+		c.kids[i].setBinary(on)
+	}
+}
+
+// putUnscaled stores a decimal given by its unscaled value and its scale, which may differ from the column's as long as
+// nothing is lost.
+func (d *rowBuilder) putUnscaled(b []byte, scale, at int, c *column) int {
+	const most = 64 // bytes; PostgreSQL's numeric goes further, but no column that is not text does
+	if len(b) == 0 || c.shape == shapeDecimal && len(b) > most {
+		return d.fail(at, c, fmt.Sprintf("a decimal of %d bytes is out of range", len(b)))
+	}
+	if c.shape == shapeDecimal && scale == c.typ.Scale && len(b) <= 16 {
+		v := decimalOfBytes(b)
+		if !v.FitsInPrecision(int32(c.typ.Precision)) {
+			return d.fail(at, c, v.ToString(int32(scale))+" does not fit "+c.typ.String())
+		}
+		c.dec[d.at] = v
+		return 0
+	}
+	v := new(big.Int).SetBytes(b)
+	if b[0] >= 0x80 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	text := decimalText(v, scale)
+	if c.shape == shapeText {
+		return d.putText([]byte(text), at, 0, c)
+	}
+	num, _ := scanNumber([]byte(text), 0)
+	return d.putNumber(num, []byte(text), at, c)
+}
+
+// decimalOfBytes reads up to 16 bytes in two's complement, big endian.
+func decimalOfBytes(b []byte) decimal128.Num {
+	hi, lo := uint64(0), uint64(0)
+	if b[0] >= 0x80 {
+		hi, lo = ^hi, ^lo
+	}
+	for _, x := range b {
+		hi, lo = hi<<8|lo>>56, lo<<8|uint64(x)
+	}
+	return decimal128.New(int64(hi), lo)
+}
+
+// decimalText writes unscaled × 10^-scale with all places of the scale.
+func decimalText(v *big.Int, scale int) string {
+	s, sign := v.String(), ""
+	if v.Sign() < 0 {
+		s, sign = s[1:], "-"
+	}
+	if scale <= 0 {
+		for range -scale {
+			s += "0"
+		}
+		return sign + s
+	}
+	for len(s) <= scale {
+		s = "0" + s
+	}
+	return sign + s[:len(s)-scale] + "." + s[len(s)-scale:]
+}
+
+// maxScale bounds the scale of a decimal that says its own.
+const maxScale = 16383 // PostgreSQL's
+
+// putBase64Decimal stores a decimal whose unscaled value is given in base64.
+func (d *rowBuilder) putBase64Decimal(s []byte, scale, at int, c *column) int {
+	var buf [96]byte
+	b := buf[:]
+	if n := base64.StdEncoding.DecodedLen(len(s)); n > len(b) {
+		b = make([]byte, n)
+	}
+	n, err := base64.StdEncoding.Strict().Decode(b, s)
+	if err != nil {
+		if d.lacking(c, s) {
+			return 0
+		}
+		if isSpecial(s, c) {
+			return d.special(s, "is no number", at, c)
+		}
+		return d.fail(at, c, excerpt(s)+" is not the base64 of a decimal; if the source sends decimals as text or numbers, set decimals to "+string(DecimalsText))
+	}
+	return d.putUnscaled(b[:n], scale, at, c)
+}
+
+// special handles what the column's type cannot hold though the source's can; reason is why the value was refused.
+func (d *rowBuilder) special(s []byte, reason string, at int, c *column) int {
+	if d.cfg.Specials != SpecialsNull || c.notNull || c.key || !isSpecial(s, c) {
+		return d.fail(at, c, excerpt(s)+" "+reason)
+	}
+	c.setNull(d.at)
+	d.touched = true
+	return 0
+}
+
+// isSpecial reports whether a text, or the text of a number, is a value of the source that the column's type cannot hold.
+func isSpecial(s []byte, c *column) bool {
+	switch string(s) {
+	case "infinity", "-infinity", "Infinity", "-Infinity", "NaN", "NAN", "POSITIVE_INFINITY", "NEGATIVE_INFINITY":
+		return true
+	}
+	if c.shape != shapeDate && c.shape != shapeTimestamp || len(s) == 0 {
+		return false
+	}
+	if _, e := scanNumber(s, 0); e == len(s) {
+		return true // a number out of range
+	}
+	if s[0] == '+' || s[0] == '-' {
+		s = s[1:]
+	}
+	n := digits(s, 0) // years: 0000, and those of more than four digits or with a sign
+	return n >= 4 && n < len(s) && s[n] == '-'
+}
