@@ -219,6 +219,10 @@ func typeOf(t *testing.T, text string) schema.Type {
 		}
 		return row
 	}
+	if text == "HSTORE" {
+		key, value := typeOf(t, "STRING NOT NULL"), typeOf(t, "STRING")
+		return schema.Type{Root: schema.Map, Key: &key, Element: &value}
+	}
 	return schematest.Type(t, text)
 }
 

@@ -83,6 +83,10 @@ func captureType(capture, table, column, source string) string {
 			return "BOOLEAN"
 		}
 		return "BYTES"
+	case "hstore":
+		if capture == "pg-avro" {
+			return "HSTORE"
+		}
 	case "point":
 		return "POINT"
 	}
@@ -122,6 +126,15 @@ func cellText(v any, t arrow.DataType, source string) string {
 			return new(big.Int).SetBytes(v).String()
 		}
 		return hex.EncodeToString(v)
+	case [][2]any: // hstore in Avro
+		m := map[string]*string{}
+		for _, x := range v {
+			m[x[0].(string)] = nil
+			if s, ok := x[1].(string); ok {
+				m[x[0].(string)] = &s
+			}
+		}
+		return hstoreText(m)
 	case []any: // point
 		return fmt.Sprintf("%v %v", v[0], v[1])
 	case string:

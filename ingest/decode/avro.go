@@ -44,25 +44,17 @@ func newAvroDecoder(rows rowBuilder) *avroDecoder {
 
 // Decode implements Decoder.
 func (d *avroDecoder) Decode(r *Record) error {
+	if r.Value == nil && d.cfg.Format == DebeziumAvro {
+		return nil // the tombstone after a delete says nothing new
+	}
 	plan, b, err := d.planFor(r)
 	if err != nil {
 		return err
 	}
-	d.reserve()
-	d.at = d.rows
-	d.begin()
-	d.kind, d.depth, d.empty, d.made, d.wishes = opState{}, 0, 0, 0, d.wishes[:0]
-	failed := d.record(r, plan, b) < 0
-	if failed || len(d.wishes) > 0 {
-		err := d.abandon()
-		if !failed {
-			return d.need()
-		}
-		return err
-	}
-	d.rows = d.at
-	d.bytes += len(r.Value) + d.made
-	return nil
+	d.open()
+	d.kind, d.depth, d.empty, d.made, d.replace, d.oldKeyText = opState{}, 0, 0, 0, false, nil
+	d.inKey = plan.key
+	return d.close(d.record(r, plan, b) < 0, len(r.Value)+d.made)
 }
 
 // planFor finds the plan of a record, and what it is for: the record's value or, of a tombstone, its key.
@@ -131,12 +123,18 @@ func schemaID(b []byte) (id int, reason string) {
 
 // record reads a record and completes its row.
 func (d *avroDecoder) record(r *Record, p *avroPlan, b []byte) int {
+	if p.envelope != nil {
+		if d.event(r, p, b) < 0 {
+			return d.shift()
+		}
+		return 0
+	}
 	i := d.row(b, 0, p)
 	if i < 0 {
 		return d.shift()
 	}
 	if i < len(b) {
-		d.refuse(Malformed, i, nil, strconv.Itoa(len(b)-i)+" bytes more than the schema says")
+		d.tooMany(i, b)
 		return d.shift()
 	}
 	d.inKey = false
@@ -148,6 +146,11 @@ func (d *avroDecoder) record(r *Record, p *avroPlan, b []byte) int {
 		kind = d.kind.kind
 	}
 	return d.complete(r, kind)
+}
+
+// tooMany refuses a record behind which bytes are left.
+func (d *avroDecoder) tooMany(i int, b []byte) int {
+	return d.refuse(Malformed, i, nil, strconv.Itoa(len(b)-i)+" bytes more than the schema says")
 }
 
 // shift makes the place of a fault one in the framed bytes.

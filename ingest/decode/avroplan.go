@@ -72,6 +72,9 @@ type avroPlan struct {
 	adds    []wish // columns that the table lacks
 	root    avroNode
 	rest    []avroRest // of columns
+
+	key      bool          // of records' keys
+	envelope *avroEnvelope // nil: records are rows
 }
 
 // avroPlanner makes plans for the columns of a table.
@@ -505,13 +508,18 @@ func (p *avroPlanner) planOf(w, reader WriterSchema, key bool) (out avroPlan) {
 		return avroPlan{refused: err.Error()}
 	}
 	if key {
-		return p.keyPlan(t)
+		out = p.keyPlan(t)
+		out.key = true
+		return out
 	}
 	var rt *avroType
 	if reader.Text != "" {
 		if rt, err = parseAvro(reader); err != nil {
 			return avroPlan{refused: fmt.Sprintf("the reader's schema: %v", err)}
 		}
+	}
+	if p.d.cfg.Format == DebeziumAvro {
+		return p.envelopePlan(t, rt)
 	}
 	return p.plan(t, rt)
 }

@@ -46,12 +46,12 @@ func (d *avroDecoder) putLong(v int64, at, end int, n *avroNode) int {
 		} else if n.mul > 1 {
 			hi, lo := bits.Mul64(magnitude(v), uint64(n.mul))
 			if hi != 0 || lo > math.MaxInt64 {
-				return d.fail(at, c, strconv.FormatInt(v, 10)+" "+outOfRange)
+				return d.putSpecial(v, outOfRange, at, end, c)
 			}
 			v *= n.mul
 		}
 		if v < n.low || v > n.high {
-			return d.fail(at, c, strconv.FormatInt(v, 10)+" "+outOfRange)
+			return d.putSpecial(v, outOfRange, at, end, c)
 		}
 		c.i64[d.at] = v
 	case putTime:
@@ -61,7 +61,7 @@ func (d *avroDecoder) putLong(v int64, at, end int, n *avroNode) int {
 		c.i32[d.at] = int32(v / n.div)
 	case putDate:
 		if v < minDay || v > maxDay {
-			return d.tooLarge(strconv.AppendInt(nil, v, 10), at, c)
+			return d.putSpecial(v, "is out of range for "+c.typ.String(), at, end, c)
 		}
 		c.i32[d.at] = int32(v)
 	case putText:
@@ -74,6 +74,15 @@ func (d *avroDecoder) putLong(v int64, at, end int, n *avroNode) int {
 		return d.putNumeral(v, at, end, c)
 	default:
 		return d.fail(at, c, n.why)
+	}
+	return end
+}
+
+// putSpecial handles a date or timestamp that the column cannot hold.
+func (d *avroDecoder) putSpecial(v int64, reason string, at, end int, c *column) int {
+	d.text = strconv.AppendInt(d.text[:0], v, 10)
+	if d.special(d.text, reason, at, c) < 0 {
+		return -1
 	}
 	return end
 }
@@ -176,6 +185,14 @@ func (d *avroDecoder) putData(s []byte, at, end int, n *avroNode) int {
 		d.text = appendUUID(d.text[:0], s)
 		return d.putText(d.text, at, end, c)
 	case putKind:
+		if d.cfg.Format.events() {
+			ev, ok := parseEvent(s)
+			if !ok {
+				return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are c, r, u, d, t and m")
+			}
+			d.kind = opState{ev.kind(), ev, true}
+			return end
+		}
 		kind, ok := parseKind(s)
 		if !ok {
 			return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")

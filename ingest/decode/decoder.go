@@ -45,6 +45,8 @@ const (
 	// Confluent's registry write it. Row kinds as with JSON; a null value is a delete of the key that the record's key
 	// holds in the same form. See ColumnsOfAvro for how types become columns.
 	Avro Format = "avro"
+	// DebeziumAvro: as Debezium, in the form of Avro.
+	DebeziumAvro Format = "debezium-avro"
 )
 
 // FramedJSON: as JSON, behind 0 and the 4-byte id of a JSON Schema in a registry, which is not asked for.
@@ -55,13 +57,13 @@ const FramedJSON Format = "json-schema"
 // nested values are JSON. Fields that are no columns are ignored.
 const CSV Format = "csv"
 
-var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, CSV, FramedJSON}
+var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, CSV, FramedJSON}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
-func (f Format) Framed() bool { return f == Avro }
+func (f Format) Framed() bool { return f == Avro || f == DebeziumAvro }
 
 // events reports whether records are events of Debezium.
-func (f Format) events() bool { return f == Debezium || f == DebeziumFlat }
+func (f Format) events() bool { return f == Debezium || f == DebeziumFlat || f == DebeziumAvro }
 
 // Config says how records become rows.
 type Config struct {
@@ -156,7 +158,7 @@ func New(cfg Config) (Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
-	if cfg.Format == Avro {
+	if cfg.Format.Framed() {
 		return newAvroDecoder(rows), nil
 	}
 	d := &jsonDecoder{rowBuilder: rows}

@@ -152,7 +152,7 @@ func (s SASL) Secret() (string, error) {
 
 // Format says how values are decoded.
 type Format struct {
-	Type        string   `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. debezium-flat-json: what ExtractNewRecordState leaves of them. avro: records by a schema registry. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,debezium-flat-json,avro,json-schema" default:"json"`
+	Type        string   `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. debezium-flat-json: what ExtractNewRecordState leaves of them. avro: records by a schema registry. debezium-avro: Debezium envelopes by one. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,debezium-flat-json,avro,debezium-avro,json-schema" default:"json"`
 	Op          string   `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
 	Evolution   string   `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like)." enum:"freeze,dead-letter,add-only,evolve" default:"freeze"`
 	Decimals    string   `yaml:"decimals" doc:"How decimals come, unless records have a schema. text: as numbers or text. binary: as base64 of their bytes (Debezium's decimal.handling.mode precise)." enum:"text,binary" default:"text"`

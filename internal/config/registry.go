@@ -52,4 +52,4 @@ func (c *checker) registry(cfg *Config) {
 }
 
 // Framed reports whether records name the schema that they were written with.
-func (f Format) Framed() bool { return f.Type == "avro" }
+func (f Format) Framed() bool { return f.Type == "avro" || f.Type == "debezium-avro" }

@@ -44,7 +44,11 @@ func (p *pipeline) registeredColumns(ctx context.Context) ([]schema.Column, erro
 	if err != nil {
 		return nil, fmt.Errorf("columns of the table %s from subject %q: %w", p.cfg.Table, subject, err)
 	}
-	cols, err := decode.ColumnsOfAvro(w, "")
+	row := ""
+	if decode.Format(p.cfg.Format.Type) == decode.DebeziumAvro {
+		row = "after"
+	}
+	cols, err := decode.ColumnsOfAvro(w, row)
 	if err != nil {
 		return nil, fmt.Errorf("%w: subject %q: %w; give create.columns", errSetup, subject, err)
 	}
