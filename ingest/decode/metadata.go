@@ -3,6 +3,8 @@ package decode
 import (
 	"fmt"
 	"slices"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // metaField is what of the record fills a column.
@@ -98,4 +100,19 @@ func (d *rowBuilder) checkDefaults() error {
 		}
 	}
 	return nil
+}
+
+// MetadataType is the type of a column for what Config.Metadata names; STRING for what it does not know.
+func MetadataType(what string) schema.Type {
+	switch what {
+	case "partition":
+		return schema.Type{Root: schema.Int}
+	case "offset":
+		return schema.Type{Root: schema.BigInt}
+	case "timestamp":
+		return schema.Type{Root: schema.TimestampLTZ, Precision: 3}
+	case "key":
+		return bytesType
+	}
+	return textType
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calve-io/calve/schema"
 )
@@ -20,6 +21,9 @@ type Sketch struct {
 	records int
 }
 
+// frameBytes is what stands before JSON whose schema a registry has: a zero and the schema's id.
+const frameBytes = 5
+
 // NewSketch begins a sketch of records in one of the forms; op is the field that holds the row kind (DecoderConfig.OpField).
 func NewSketch(format Format, op string) *Sketch {
 	if op == "" {
@@ -33,10 +37,15 @@ func NewSketch(format Format, op string) *Sketch {
 func (s *Sketch) Add(r *Record) error {
 	refuse := func(err error) error { return &RowError{Offset: -1, Reason: err.Error()} }
 	row := r.Value
-	if s.format == Debezium {
+	switch s.format {
+	case Debezium:
 		var err error
 		if row, err = rowOfEnvelope(r.Value); err != nil {
 			return refuse(err)
+		}
+	case FramedJSON:
+		if len(row) > frameBytes && row[0] == 0 {
+			row = row[frameBytes:]
 		}
 	}
 	if len(row) == 0 {
@@ -116,8 +125,11 @@ func (s *Sketch) Records() int { return s.records }
 func (s *Sketch) Columns() []schema.Column {
 	var out []schema.Column
 	for _, f := range s.row.Fields {
-		if s.format == JSON && f.Name == s.op && f.Type.Equal(textType) {
+		switch {
+		case (s.format == JSON || s.format == FramedJSON) && f.Name == s.op && f.Type.Equal(textType):
 			continue
+		case s.format == DebeziumFlat && strings.HasPrefix(f.Name, "__"):
+			continue // what the transformation adds
 		}
 		out = append(out, schema.Column{Name: f.Name, Type: f.Type})
 	}

@@ -45,9 +45,6 @@ func (c *checker) registry(cfg *Config) {
 		if p.Format.Framed() && len(r.URLs) == 0 {
 			c.failAt(at+".format", "%s needs a schema registry; give registry.urls", p.Format.Type)
 		}
-		if p.Create != nil && p.Create.Columns == "" && !p.Format.Framed() {
-			c.failAt(at+".create", "columns is missing: only with a schema registry they are known without it")
-		}
 	}
 }
 

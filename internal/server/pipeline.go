@@ -136,7 +136,11 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	tab, err := p.open(ctx)
+	found, err := p.findColumns(ctx, hub)
+	if err != nil {
+		return err
+	}
+	tab, err := p.open(ctx, found)
 	if err != nil {
 		return err
 	}
@@ -167,14 +171,14 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 }
 
 // open opens the table, and creates it before if it is not there.
-func (p *pipeline) open(ctx context.Context) (*engine.Table, error) {
+func (p *pipeline) open(ctx context.Context, found *foundColumns) (*engine.Table, error) {
 	select {
 	case p.opening <- struct{}{}:
 		defer func() { <-p.opening }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if err := p.ensureTable(ctx); err != nil {
+	if err := p.ensureTable(ctx, found); err != nil {
 		return nil, err
 	}
 	if err := p.own(ctx); err != nil {
@@ -193,7 +197,7 @@ func (p *pipeline) open(ctx context.Context) (*engine.Table, error) {
 	}, p.env)
 }
 
-func (p *pipeline) ensureTable(ctx context.Context) error {
+func (p *pipeline) ensureTable(ctx context.Context, found *foundColumns) error {
 	meta := manifest.Open(p.store, manifest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log})
 	_, err := meta.LatestSchema(ctx)
 	if !errors.Is(err, manifest.ErrNoTable) {
@@ -203,13 +207,7 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	if c == nil {
 		return fmt.Errorf("table %s: %w (with `calve create`, or a create section in the pipeline)", p.cfg.Table, err)
 	}
-	var cols []schema.Column
-	if c.Columns == "" {
-		if cols, err = p.registeredColumns(ctx); err != nil {
-			return err
-		}
-	}
-	s, err := newSchema(c, cols, p.env.Now())
+	s, err := newSchema(c, found, p.env.Now())
 	if err != nil {
 		return err
 	}
@@ -220,15 +218,23 @@ func (p *pipeline) ensureTable(ctx context.Context) error {
 	return nil
 }
 
-// newSchema makes the schema of a create section; cols are those to take where it has none.
-func newSchema(c *config.Create, cols []schema.Column, now time.Time) (*schema.Schema, error) {
+// newSchema makes the schema of a create section; found are the columns to take where it has none.
+func newSchema(c *config.Create, found *foundColumns, now time.Time) (*schema.Schema, error) {
+	var cols []schema.Column
+	key := c.PrimaryKey
+	if found != nil {
+		cols = found.columns
+		if len(key) == 0 {
+			key = found.key
+		}
+	}
 	if c.Columns != "" {
 		var err error
 		if cols, err = schema.ParseColumns(c.Columns); err != nil {
 			return nil, fmt.Errorf("%w: create.columns: %w", errSetup, err)
 		}
 	}
-	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: c.PrimaryKey, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: now.UnixMilli()})
+	s, err := schema.New(schema.Spec{Columns: cols, PrimaryKeys: key, PartitionKeys: c.Partition, Options: c.Options, TimeMillis: now.UnixMilli()})
 	if err != nil {
 		return nil, fmt.Errorf("%w: create: %w", errSetup, err)
 	}
@@ -268,10 +274,15 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store sto
 	}
 }
 
-// Decoding says how a pipeline makes rows of records.
+// Decoding says how a pipeline makes rows of records. A table whose columns come from its records gets those of later
+// records too, unless the configuration says otherwise.
 func Decoding(p *config.Pipeline) decode.Config {
+	evolution := decode.Evolution(p.Format.Evolution)
+	if evolution == "" && p.Create != nil && p.Create.Columns == "" {
+		evolution = decode.Evolve
+	}
 	return decode.Config{Format: decode.Format(p.Format.Type), OpField: p.Format.Op, Metadata: p.Kafka.Fields,
-		Evolution: decode.Evolution(p.Format.Evolution), Decimals: decode.Decimals(p.Format.Decimals), Unsigned: p.Format.Unsigned,
+		Evolution: evolution, Decimals: decode.Decimals(p.Format.Decimals), Unsigned: p.Format.Unsigned,
 		Specials: decode.Specials(p.Format.Specials), Unavailable: p.Format.Unavailable, DropRepeats: p.Format.DropRepeats,
 		Before: decode.Before(p.Format.Before)}
 }

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// foundColumns are the columns of a table that is not there yet, where the configuration leaves them out.
+type foundColumns struct {
+	columns []schema.Column
+	key     []string
+}
+
+// findColumns looks what columns a new table should have: those of the registry's newest schema, or of the first records
+// of the topic, which it waits for. It gives nil if the table is there, or the configuration says it.
+func (p *pipeline) findColumns(ctx context.Context, hub *ingest.Hub) (*foundColumns, error) {
+	if p.cfg.Create == nil || p.cfg.Create.Columns != "" {
+		return nil, nil
+	}
+	meta := manifest.Open(p.store, manifest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log})
+	if _, err := meta.LatestSchema(ctx); !errors.Is(err, manifest.ErrNoTable) {
+		return nil, err
+	}
+	format := decode.Format(p.cfg.Format.Type)
+	if format.Framed() {
+		cols, err := p.registeredColumns(ctx)
+		return &foundColumns{columns: cols}, err
+	}
+	p.log.Info("the table is not there; its columns are made of the topic's first records")
+	s, err := hub.Sketch(ctx, p.cfg.Kafka.Topic, format, p.cfg.Format.Op)
+	if err != nil {
+		return nil, fmt.Errorf("columns of the table %s: %w", p.cfg.Table, err)
+	}
+	found := &foundColumns{columns: s.Columns(), key: s.Key()}
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Kafka.Fields)) {
+		t := decode.MetadataType(p.cfg.Kafka.Fields[name])
+		at := slices.IndexFunc(found.columns, func(c schema.Column) bool { return c.Name == name })
+		if at < 0 {
+			found.columns = append(found.columns, schema.Column{Name: name, Type: t})
+		} else {
+			found.columns[at].Type = t
+		}
+	}
+	return found, nil
+}
