@@ -3,18 +3,20 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
 
 func (a *app) createCmd() *cobra.Command {
-	var columns, comment string
+	var columns, comment, avroFile, avroRow string
 	var key, partition, options []string
 	var ifNotExists bool
 	c := &cobra.Command{
@@ -28,16 +30,17 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
 		Example: `  calve create shop.orders -w file:///data/lake \
       --columns "id BIGINT NOT NULL, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP(6)" --primary-key id
   calve create shop.clicks -w s3://lake/raw --columns "url STRING, day DATE" --partition day
-  calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists`,
+  calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists
+  calve create shop.orders -w file:///data/lake --avro orders.avsc --primary-key id`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}
-			cols, err := schema.ParseColumns(columns)
+			cols, err := columnsOf(columns, avroFile, avroRow)
 			if err != nil {
-				return fmt.Errorf("--columns: %w", err)
+				return err
 			}
 			opts, err := parseOptions(options)
 			if err != nil {
@@ -75,8 +78,31 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
 	f.StringArrayVar(&options, "option", nil, "Paimon table option as key=value; may be repeated")
 	f.StringVar(&comment, "comment", "", "comment on the table")
 	f.BoolVar(&ifNotExists, "if-not-exists", false, "do nothing when the table exists")
-	_ = c.MarkFlagRequired("columns")
+	f.StringVar(&avroFile, "avro", "", "file with an Avro schema (*.avsc) to take the columns from")
+	f.StringVar(&avroRow, "avro-field", "", `with --avro: field whose record is the row, "after" for envelopes of Debezium`)
+	c.MarkFlagsOneRequired("columns", "avro")
+	c.MarkFlagsMutuallyExclusive("columns", "avro")
 	return c
+}
+
+// columnsOf gives the columns that are given as in SQL, or in a file as an Avro schema.
+func columnsOf(text, avroFile, avroRow string) ([]schema.Column, error) {
+	if avroFile == "" {
+		cols, err := schema.ParseColumns(text)
+		if err != nil {
+			err = fmt.Errorf("--columns: %w", err)
+		}
+		return cols, err
+	}
+	avro, err := os.ReadFile(avroFile)
+	if err != nil {
+		return nil, fmt.Errorf("--avro: %w", err)
+	}
+	cols, err := decode.ColumnsOfAvro(decode.WriterSchema{Kind: decode.AvroSchema, Text: string(avro)}, avroRow)
+	if err != nil {
+		return nil, fmt.Errorf("--avro %s: %w", avroFile, err)
+	}
+	return cols, nil
 }
 
 func parseOptions(list []string) (map[string]string, error) {

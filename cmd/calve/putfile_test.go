@@ -54,3 +54,20 @@ func TestPutFiles(t *testing.T) {
 	c.fails("", []string{"put", "t", "--file", write("d.csv", []byte("id,id\n"))}, `names "id" twice`)
 	c.fails("", []string{"put", "t", "--file", write("e.csv", []byte("id\nx\n"))}, "1 line refused", "not a value of type BIGINT")
 }
+
+// TestCreateFromAvro makes a table of an Avro schema.
+func TestCreateFromAvro(t *testing.T) {
+	c := newCLI(t)
+	path := filepath.Join(t.TempDir(), "e.avsc")
+	text := `{"type":"record","name":"E","fields":[{"name":"after","type":["null",{"type":"record","name":"V","fields":[{"name":"id","type":"long"},{"name":"at","type":{"type":"long","logicalType":"timestamp-micros"}}]}]}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("", "create", "t", "--avro", path, "--avro-field", "after", "--primary-key", "id")
+	c.ok(`{"id":1,"at":"2024-02-29T00:00:00Z"}`, "put", "t")
+	if got := c.ok("", "scan", "t"); !strings.Contains(got, `{"id":1,"at":"2024-02-29T00:00:00.000000Z"}`) {
+		t.Error(got)
+	}
+	c.fails("", []string{"create", "u", "--avro", path, "--avro-field", "before"}, `no record "before"`)
+	c.fails("", []string{"create", "u", "--avro", path + "x"}, "--avro:")
+}
