@@ -110,7 +110,8 @@ type Config struct {
 
 const DefaultRecordBytes = 16 << 20
 
-// New checks the configuration against the table and builds the decoder.
+// New checks the configuration against the table and builds the decoder. What is particular to events of Debezium is in
+// DEBEZIUM.md.
 //
 // How JSON becomes values:
 //   - Numbers are exact: an integer column takes any number whose value is whole and in range ("1e3", "5.0"); DECIMAL takes
