@@ -374,6 +374,9 @@ func passed(props map[string]string, l *Letter) bool {
 	case kindLines, kindFile:
 		line, err := parseCount(props, PropLine)
 		return err == nil && props[PropRun] == l.Source && props[PropTopic] == l.Topic && l.Offset <= line
+	case kindPush:
+		n, err := parseCount(props, PropRejected)
+		return err == nil && l.Source == pushSource && l.Offset < n
 	}
 	return false
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 // crashing is a store whose power goes after a number of writing calls.
 type crashing struct {
 	left atomic.Int64
+	only string // calls of files with this prefix count
 	mem  *storage.Mem
 }
 
@@ -30,7 +32,10 @@ func (c *crashing) store() storage.Store {
 	return storage.WithFaults(c.mem, func(op storage.Op) error {
 		switch op.Kind {
 		case storage.OpCommit, storage.OpPutIfAbsent, storage.OpPut, storage.OpCreate:
-			if c.left.Add(-1) == 0 {
+			if strings.HasPrefix(op.Name, c.only) && c.left.Add(-1) == 0 {
+				if c.only != "" {
+					c.left.Store(-1) // it cannot be read back either
+				}
 				return storage.LoseReply(errCrash) // the last call may have reached the disk
 			}
 		}

@@ -35,7 +35,10 @@ flags of calve tail: from, until, follow (true), columns, where, share, consumer
 POSITION, or the header Last-Event-ID, goes on behind it, and every row comes once. A consumer moves when a snapshot was
 written to the connection, so who reads with one keeps the position of the last row too. Tokens (http.token-env and
 http.token-file in the configuration) are sent as Authorization: Bearer TOKEN; without any, /v1 answers on loopback
-addresses only.`,
+addresses only.
+
+POST /v1/tables/DATABASE/TABLE/rows writes JSON lines into a table whose pipeline has push as its source, and answers when a
+snapshot has them. /v1/openapi.json describes all of /v1.`,
 		Example: `  calve serve -c calve.yaml
   calve serve -c calve.yaml --check           # brokers, topics, warehouse and tables: can they be worked with?
   calve config schema > calve.schema.json     # for completion in an editor

@@ -48,7 +48,6 @@ var mayImport = map[string][]string{
 	"bench":               {"*"},
 	"bench/dataset":       {"schema"},
 	"bench/idle":          {"*"},
-	"bench/many":          {"*"},
 	"bench/lab":           {"*"},
 	"bench/peer":          {"*"},
 	"bench/soak":          {"*"},

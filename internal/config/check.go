@@ -56,6 +56,12 @@ func (c *checker) together(cfg *Config) {
 		if other, ok := tables[p.Table]; ok && !p.Many() {
 			c.failAt(at+".table", "%q is already written by pipeline %q; one pipeline a table", p.Table, other)
 		}
+		if (len(p.Kafka.Brokers) > 0) == (p.Push != nil) {
+			c.failAt(at, "give either kafka or push as the source of the records")
+		}
+		if p.Push != nil && p.Format.Type != "json" {
+			c.failAt(at+".format.type", "%q cannot be pushed; allowed with push: json", p.Format.Type)
+		}
 		if !p.Many() {
 			tables[p.Table] = p.Name
 			c.dead(at, p, tables)
@@ -90,7 +96,7 @@ func (c *checker) dead(at string, p Pipeline, tables map[string]string) {
 
 // topics checks which topics a pipeline reads, and into which tables.
 func (c *checker) topics(at string, p Pipeline) {
-	if p.Many() == (p.Kafka.Topic != "") {
+	if p.Push == nil && p.Many() == (p.Kafka.Topic != "") {
 		c.failAt(at+".kafka", "give topic for one table; or topics, topic-pattern or both for a table for each topic")
 		return
 	}
@@ -236,6 +242,9 @@ func (c *checker) defaults(path string, n *yaml.Node, v reflect.Value, seen map[
 		}
 		if f.Tag.Get("required") == "true" {
 			c.fail(n, join(path, key), "missing: %s", f.Tag.Get("doc"))
+			continue
+		}
+		if f.Tag.Get("optional") == "true" {
 			continue
 		}
 		if f.Type.Kind() == reflect.Struct {

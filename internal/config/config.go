@@ -74,7 +74,8 @@ type Log struct {
 type Pipeline struct {
 	Name           string   `yaml:"name" doc:"Name of the job; it must stay the same over restarts." required:"true"`
 	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _." required:"true"`
-	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records." required:"true"`
+	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records: topics." optional:"true"`
+	Push           *Push    `yaml:"push" doc:"Source of the records, instead of kafka: clients send them over HTTP. {} takes the defaults."`
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
 	CommitInterval Duration `yaml:"commit-interval" doc:"Time between two snapshots: how long a row waits to be seen." default:"1s"`
@@ -85,6 +86,14 @@ type Pipeline struct {
 	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
 	ExpireEvery    Duration `yaml:"expire-every" doc:"Time between two removals of old snapshots; 0s for never." default:"1m"`
 	Dead           Dead     `yaml:"dead-letters" doc:"What happens to records that the table cannot take."`
+}
+
+// Push lets clients send rows: POST /v1/tables/DATABASE/TABLE/rows of the listening address.
+type Push struct {
+	MaxBody  Size `yaml:"max-body" doc:"Largest body of a request, when it is expanded." default:"32mb"`
+	MaxRows  int  `yaml:"max-rows" doc:"Most lines of a request." default:"1000000"`
+	Waiting  Size `yaml:"waiting" doc:"What the bodies of requests that wait for their commit may take together; beyond it clients are told to come again." default:"128mb"`
+	Remember int  `yaml:"remember" doc:"Requests with a key, and clients with sequence numbers, that are remembered; the oldest is forgotten. Each takes some 60 bytes of every snapshot." default:"1000"`
 }
 
 // Dead says where refused records go, and when there are too many of them.

@@ -130,6 +130,11 @@ func (l *lab) start(opts Options, sections ...string) *running {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return l.runServer(s)
+}
+
+func (l *lab) runServer(s *Server) *running {
+	l.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Server: s, t: l.t, stop: cancel, done: make(chan error, 1)}
 	addr := make(chan string, 1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/calve-io/calve/engine"
@@ -62,6 +63,9 @@ type pipeline struct {
 	ask     func(context.Context) // who owns which table; nil: this process owns all
 	wake    chan struct{}         // resumed, or the owner changed
 
+	pusher  atomic.Pointer[ingest.Pusher] // while it takes rows
+	reading atomic.Int64                  // bytes of bodies that are held
+
 	mu        sync.Mutex         // guards what follows
 	reset     bool               // the source may be another one; until the first start
 	resumed   bool               // somebody wants it to go on; until it does
@@ -70,8 +74,6 @@ type pipeline struct {
 	abandon   context.CancelFunc // ends what runs, since the table is another process's
 	state     State
 	err       error
-	lastErr   error // the last one, also when it is over
-	lastErrAt time.Time
 	retrying  error // what the stream is trying again, while it does
 	since     time.Time
 	restarts  int64
@@ -101,9 +103,6 @@ func (p *pipeline) set(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.err, p.retrying, p.since = s, err, nil, p.env.Now()
-	if err != nil {
-		p.lastErr, p.lastErrAt = err, p.since
-	}
 }
 
 // needsPerson tells errors that a restart does not heal.
@@ -132,9 +131,11 @@ func (p *pipeline) once(ctx context.Context) (err error) {
 	if p.setup != nil {
 		return p.setup
 	}
-	hub, err := p.hubs.get(p.cfg.Kafka)
-	if err != nil {
-		return err
+	var hub *ingest.Hub
+	if p.cfg.Push == nil {
+		if hub, err = p.hubs.get(p.cfg.Kafka); err != nil {
+			return err
+		}
 	}
 	found, err := p.findColumns(ctx, hub)
 	if err != nil {
@@ -289,6 +290,9 @@ func Decoding(p *config.Pipeline) decode.Config {
 
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hub) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
+	if p.cfg.Push != nil {
+		return p.pushStream(ctx, tab, env)
+	}
 	p.mu.Lock()
 	reset := p.reset
 	p.mu.Unlock()

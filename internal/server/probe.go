@@ -43,6 +43,10 @@ func (s *Server) Probe(ctx context.Context) []Finding {
 	}
 	asked := map[string][]string{} // topics by brokers
 	for _, c := range s.cfg.Pipelines {
+		if c.Push != nil {
+			out = append(out, finding("pipeline "+c.Name, func() (string, error) { return s.probeTable(ctx, c, nil) }))
+			continue
+		}
 		var names []string
 		brokers := strings.Join(c.Kafka.Brokers, ",")
 		if u := c.Kafka.SASL.User; u != "" {
@@ -140,7 +144,11 @@ func (s *Server) probePipeline(ctx context.Context, c config.Pipeline, names []s
 func (s *Server) probeTable(ctx context.Context, c config.Pipeline, names []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	if !slices.Contains(names, c.Kafka.Topic) {
+	source := "clients push"
+	if c.Push == nil {
+		source = "topic " + c.Kafka.Topic + " is there"
+	}
+	if c.Push == nil && !slices.Contains(names, c.Kafka.Topic) {
 		return "", fmt.Errorf("topic %q: %w", c.Kafka.Topic, ingest.ErrNoTopic)
 	}
 	path, err := config.TablePath(c.Table)
@@ -163,7 +171,7 @@ func (s *Server) probeTable(ctx context.Context, c config.Pipeline, names []stri
 	case errors.Is(err, manifest.ErrNoTable):
 		made = "will be created"
 		if c.Create.Columns == "" {
-			return fmt.Sprintf("topic %s is there; table %s will be created from what comes", c.Kafka.Topic, c.Table), nil
+			return fmt.Sprintf("%s; table %s will be created from what comes", source, c.Table), nil
 		}
 		sch, err = newSchema(c.Create, nil, s.env.Now())
 	}
@@ -178,5 +186,5 @@ func (s *Server) probeTable(ctx context.Context, c config.Pipeline, names []stri
 			return "", fmt.Errorf("table %s: %w", c.Table, err)
 		}
 	}
-	return fmt.Sprintf("topic %s is there; table %s %s", c.Kafka.Topic, c.Table, made), nil
+	return fmt.Sprintf("%s; table %s %s", source, c.Table, made), nil
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -240,21 +241,48 @@ func (s *Server) serveHTTP(listening func(string)) (stop func(), err error) {
 	}, nil
 }
 
+// route is a request that the server answers. openapi.json describes all of them.
+type route struct {
+	method, path string
+	handler      http.Handler
+}
+
+func (s *Server) routes() []route {
+	guarded := func(f http.HandlerFunc) http.Handler { return s.guard.wrap(f) }
+	return []route{
+		{"GET", "/status", http.HandlerFunc(s.statusJSON)},
+		{"GET", "/healthz", http.HandlerFunc(s.health)},
+		{"GET", "/metrics", s.metricsHandler()},
+		{"GET", "/v1/openapi.json", guarded(openAPI)},
+		{"GET", "/v1/tables/{database}/{table}/changes", guarded(s.changes)},
+		{"POST", "/v1/tables/{database}/{table}/rows", guarded(s.pushRows)},
+		{"POST", "/v1/pipelines/{name}/resume", guarded(s.resumePipeline(false))},
+		{"POST", "/v1/pipelines/{name}/reset", guarded(s.resumePipeline(true))},
+	}
+}
+
 // Handler answers /, /status, /healthz, /metrics, /iceberg/ and /v1/.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page)
-	mux.HandleFunc("GET /status", s.statusJSON)
-	mux.HandleFunc("GET /healthz", s.health)
-	mux.Handle("GET /metrics", s.metricsHandler())
+	for _, r := range s.routes() {
+		mux.Handle(r.method+" "+r.path, r.handler)
+	}
 	mux.Handle("/iceberg/", http.StripPrefix("/iceberg", export.NewCatalog(s.warehouse, export.CatalogOptions{Config: s.clientConfig(), Log: s.env.Log})))
-	mux.Handle("GET /v1/tables/{database}/{table}/changes", s.guard.wrap(http.HandlerFunc(s.changes)))
-	mux.Handle("POST /v1/pipelines/{name}/resume", s.guard.wrap(s.resumePipeline(false)))
-	mux.Handle("POST /v1/pipelines/{name}/reset", s.guard.wrap(s.resumePipeline(true)))
 	mux.Handle("/v1/", s.guard.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, problem{Status: http.StatusNotFound, What: "there is nothing here", Where: r.URL.Path, Do: "GET /v1/tables/DATABASE/TABLE/changes"})
+		refuse(w, problem{Status: http.StatusNotFound, What: "there is nothing here", Where: r.URL.Path, Do: "GET /v1/openapi.json"})
 	})))
 	return mux
+}
+
+// openAPIText describes the routes.
+//
+//go:embed openapi.json
+var openAPIText []byte
+
+func openAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPIText) // the client is gone
 }
 
 // clientConfig is what catalog clients need to reach the files. Credentials are not handed out.
