@@ -88,7 +88,7 @@ func (h *Hub) Close() {
 	lanes := slices.Clone(h.lanes)
 	h.mu.Unlock()
 	for _, l := range lanes {
-		l.client.Close() // whatever the lane waits for ends
+		l.close() // whatever the lane waits for ends
 	}
 	h.admin.Close()
 	h.workers.Wait()

@@ -24,6 +24,8 @@ type lane struct {
 	ended bool               // the last feed has gone, and the client with it
 
 	full map[*topicFeed]bool // feeds that were full; the lane's goroutine's
+
+	closing sync.Once // two closings of a client at the same time race
 }
 
 // addLocked has partitions of a feed fetched; hub.mu is held.
@@ -50,7 +52,7 @@ func (l *lane) wakeLocked() {
 
 // run is the lane's goroutine, until the hub is closed or the last feed has gone.
 func (l *lane) run() {
-	defer l.client.Close()
+	defer l.close()
 	for l.hub.ctx.Err() == nil {
 		ctx, wake := context.WithCancel(l.hub.ctx)
 		if !l.change(wake) {
@@ -70,6 +72,9 @@ func (l *lane) run() {
 		f.put(0, [16]byte{}, []kgo.FetchPartition{{Err: errHubClosed}})
 	}
 }
+
+// close ends the client, once for the hub and the lane's goroutine.
+func (l *lane) close() { l.closing.Do(l.client.Close) }
 
 // change does what was asked for since the last one. It returns false when nobody reads any more.
 func (l *lane) change(wake context.CancelFunc) bool {
