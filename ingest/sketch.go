@@ -37,7 +37,7 @@ func (h *Hub) Sketch(ctx context.Context, topic string, format decode.Format, op
 	s := decode.NewSketch(format, op)
 	var enough <-chan time.Time
 	for {
-		if err := addTo(s, topic, feed.poll(nil, sketchRecords)); err != nil {
+		if err := addTo(s, topic, feed.take(sketchRecords)); err != nil {
 			return nil, err
 		}
 		if s.Records() >= sketchRecords {
