@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"bench":               {"*"},
 	"bench/dataset":       {"schema"},
 	"bench/idle":          {"*"},
+	"bench/many":          {"*"},
 	"bench/lab":           {"*"},
 	"bench/peer":          {"*"},
 	"bench/soak":          {"*"},

@@ -41,6 +41,20 @@ func newCollector(s *Server) *collector {
 	add("rejected_total", "Records that went to the dead letters.", count, func(p *PipelineStatus) float64 { return float64(p.Rejected) })
 	add("bytes_total", "Bytes of records read.", count, func(p *PipelineStatus) float64 { return float64(p.Bytes) })
 	add("lag_records", "Records in the log that are not read yet; -1 unknown.", gauge, func(p *PipelineStatus) float64 { return float64(p.Lag) })
+	add("lag_bytes", "About the size of records in the log that are not read yet; -1 unknown.", gauge, func(p *PipelineStatus) float64 { return float64(p.LagBytes) })
+	add("waits_for_person", "1 while the pipeline failed and waits to be resumed.", gauge, func(p *PipelineStatus) float64 { return b2f(p.State == Failed) })
+	add("last_error_timestamp_seconds", "Time of the last error; 0 before the first.", gauge, func(p *PipelineStatus) float64 {
+		if p.LastErrorAt.IsZero() {
+			return 0
+		}
+		return float64(p.LastErrorAt.UnixMilli()) / 1000
+	})
+	add("last_commit_age_seconds", "Time since the last commit; 0 before the first. A table without new records has none.", gauge, func(p *PipelineStatus) float64 {
+		if p.LastCommit.IsZero() {
+			return 0
+		}
+		return max(0, c.s.env.Now().Sub(p.LastCommit).Seconds())
+	})
 	add("commits_total", "Snapshots with rows or progress.", count, func(p *PipelineStatus) float64 { return float64(p.Commits) })
 	add("commit_seconds", "Duration of the last commit.", gauge, func(p *PipelineStatus) float64 { return p.metrics.LastCommit.Seconds() })
 	add("last_commit_timestamp_seconds", "Time of the last commit.", gauge, func(p *PipelineStatus) float64 {

@@ -74,6 +74,8 @@ type pipeline struct {
 	abandon   context.CancelFunc // ends what runs, since the table is another process's
 	state     State
 	err       error
+	lastErr   error // the last one, also when it is over
+	lastErrAt time.Time
 	retrying  error // what the stream is trying again, while it does
 	since     time.Time
 	restarts  int64
@@ -103,6 +105,9 @@ func (p *pipeline) set(s State, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.err, p.retrying, p.since = s, err, nil, p.env.Now()
+	if err != nil {
+		p.lastErr, p.lastErrAt = err, p.since
+	}
 }
 
 // needsPerson tells errors that a restart does not heal.
