@@ -37,6 +37,7 @@ type avroFile struct {
 const (
 	maxAvroBlock  = 256 << 20
 	maxAvroHeader = 16 << 20
+	maxAvroEmpty  = 1 << 16 // records of a block beyond one for each of its bytes
 )
 
 // openAvroFile reads the header.
@@ -163,7 +164,11 @@ func (f *avroFile) nextBlock(skip *int64) error {
 		*skip -= n
 		return nil
 	}
-	if f.block, err = f.unpack(); err != nil {
+	if f.block, err = f.unpack(); err == nil && n-int64(len(f.block)) > maxAvroEmpty {
+		err = fmt.Errorf("%d bytes claim to be %d records", len(f.block), n)
+	}
+	if err != nil {
+		f.block = nil
 		return f.broken("a block", err)
 	}
 	f.left = n

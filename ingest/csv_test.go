@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/schema/schematest"
 )
 
 // TestCSVLines reads CSV whose rows span lines, stops in the middle, and goes on behind what was committed.
@@ -58,6 +60,33 @@ func TestCSVLines(t *testing.T) {
 	}
 	if got := jsonRows(t, store); !slices.Equal(got, want) || before == 0 {
 		t.Errorf("%d rows, want %d", len(got), len(want))
+	}
+}
+
+// TestCSVRows: where rows end does not depend on where the pieces do in which they come, and quotes that open nothing spoil
+// their own row only.
+func TestCSVRows(t *testing.T) {
+	for _, c := range []struct{ in, rows, letters string }{
+		{"id,s\r\n1,a\r\n2,\"b\"\r\n3,\r\n", `[["+I" '\x01' "a"] ["+I" '\x02' "b"] ["+I" '\x03' <nil>]]`, `[]`},
+		{"id,s\n1,a\r\n\r\n2,b\r", `[["+I" '\x01' "a"] ["+I" '\x02' "b"]]`, `[]`},
+		{"id,s\n1,a 5\" disk\n2,b\n4,a 6\" disk\n5,e\n", `[["+I" '\x02' "b"] ["+I" '\x05' "e"]]`, `["1,a 5\" disk" "4,a 6\" disk"]`},
+		{"id,s\n1,\"a\"\"\nb\",\n2,\"c\"d\"\n3,\"\"\"\"\n", `[["+I" '\x03' "\""]]`, `["1,\"a\"\"\nb\"," "2,\"c\"d\""]`},
+		{"\ufeff\"id\",\"s\",\"\nx\"\n1,\"a,\r\nb\",x\r\n", `[["+I" '\x01' "a,\r\nb"]]`, `[]`},
+		{"id,s\n1,\"a\n2,b", `[]`, `["1,\"a\n2,b"]`},
+	} {
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(c.in), "bytes": iotest.OneByteReader(strings.NewReader(c.in)), "pieces": &slowReader{c.in, 9}} {
+			table, dead := newFakeTable(schematest.Table(t, "", "id BIGINT", "s STRING")), &list{}
+			if _, err := RunLines(context.Background(), r, LinesConfig{Decode: decode.Config{Format: decode.CSV}}, table, dead, testEnv(), Events{}); err != nil {
+				t.Fatal(err)
+			}
+			var letters []string
+			for _, l := range dead.letters {
+				letters = append(letters, string(l.Raw))
+			}
+			if rows := fmt.Sprintf("%q", table.committed()); rows != c.rows || fmt.Sprintf("%q", letters) != c.letters {
+				t.Errorf("%q, %s: rows %s, letters %q; want %s and %s", c.in, name, rows, letters, c.rows, c.letters)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -135,6 +136,38 @@ func TestAvroFileBroken(t *testing.T) {
 	for _, b := range [][]byte{nil, []byte("PAR1"), []byte("Obj\x01"), binary.AppendVarint([]byte("Obj\x01\x02"), 1<<40), data[:40]} {
 		if _, _, err := runFile(t, createFrom(t, cols), b, "f", Limits{}, Events{}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%.20q: %v", b, err)
+		}
+	}
+}
+
+// TestAvroFileEmptyRecords: records without bytes are read, but not as many as a block of none says that it has.
+func TestAvroFileEmptyRecords(t *testing.T) {
+	for _, c := range []struct {
+		records int64
+		rows    int
+		broken  bool
+	}{{records: 3, rows: 3}, {records: maxAvroEmpty, rows: maxAvroEmpty}, {records: maxAvroEmpty + 1, broken: true}, {records: 1 << 40, broken: true}} {
+		const marker = "0123456789abcdef"
+		b := []byte("Obj\x01")
+		put := func(s string) { b = append(binary.AppendVarint(b, int64(len(s))), s...) }
+		b = binary.AppendVarint(b, 1)
+		put("avro.schema")
+		put(`{"type":"record","name":"R","fields":[]}`)
+		b = append(append(b, 0), marker...)
+		b = append(binary.AppendVarint(binary.AppendVarint(b, c.records), 0), marker...)
+		f, err := openAvroFile(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		for err == nil && rows <= maxAvroEmpty+1 {
+			if _, err = f.next(); err == nil {
+				rows++
+			}
+		}
+		f.close()
+		if rows != c.rows || (err != io.EOF) != c.broken {
+			t.Errorf("a block that says it has %d records without bytes gave %d, %v", c.records, rows, err)
 		}
 	}
 }

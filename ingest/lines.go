@@ -138,7 +138,7 @@ type lineSource struct {
 	sum     uint32 // of all bytes, also those of a line whose end is not read yet
 	partial []byte // beginning of that line
 	cut     int    // bytes of that line that were not kept, as it is too long
-	quoted  bool   // CSV: it ended within quotes so far
+	at      csvAt  // CSV: where in a row it ends so far
 	length  int64  // of that line so far
 }
 
@@ -149,8 +149,11 @@ func newLinePass(cfg LinesConfig, table Table, env Env, events Events, in *lineI
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	pos := in.committed
-	return &lineSource{lineInput: in, maxLine: cfg.Decode.MaxRecordBytes, read: pos, done: pos, asked: pos.bytes, sum: pos.sum,
+	pos, at := in.committed, csvField
+	if pos.bytes == 0 {
+		at = csvBegin
+	}
+	return &lineSource{lineInput: in, at: at, maxLine: cfg.Decode.MaxRecordBytes, read: pos, done: pos, asked: pos.bytes, sum: pos.sum,
 		batch: batcher{source: in.runID, dec: dec, schema: cfg.Decode.Schema, follower: newFollower(table, cfg.Decode, env, events, cfg.Limits)}}, nil
 }
 
@@ -184,7 +187,7 @@ func (s *lineInput) resumeFrom(ctx context.Context, table Table, maxLine int) er
 	}
 	s.committed, s.kept = pos, newKept(pos.bytes, keptBytes)
 	if s.csv && pos.lines > 0 {
-		n, _ := csvEnd(head.data, false)
+		n, _ := csvEnd(head.data, csvBegin)
 		s.header, err = decode.ParseHeader(bytes.TrimRight(head.data[:n+1], "\r\n"))
 	}
 	return err
@@ -200,20 +203,6 @@ type head struct {
 func (h *head) Write(b []byte) (int, error) {
 	h.data = append(h.data, b[:max(0, min(len(b), h.most-len(h.data)))]...)
 	return len(b), nil
-}
-
-// csvEnd finds the end of a row of CSV: the next newline outside of quotes, or -1. quoted says whether data begins within
-// quotes; stays whether it ends so.
-func csvEnd(data []byte, quoted bool) (n int, stays bool) {
-	for i, c := range data {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case c == '\n' && !quoted:
-			return i, false
-		}
-	}
-	return -1, quoted
 }
 
 // chunk is a piece of the input, or how it ended.
@@ -308,7 +297,7 @@ func (s *lineSource) split(ctx context.Context, data []byte) error {
 	for len(data) > 0 {
 		n := 0
 		if s.csv {
-			n, s.quoted = csvEnd(data, s.quoted)
+			n, s.at = csvEnd(data, s.at)
 		} else {
 			n = bytes.IndexByte(data, '\n')
 		}
@@ -342,6 +331,7 @@ func (s *lineSource) line(ctx context.Context, rest []byte) error {
 		value = append(s.partial, rest[:keep]...)
 		s.cut += len(rest) - keep
 	}
+	value = bytes.TrimRight(value, "\r\n") // also a \r that ended the piece before
 	s.last = s.read
 	s.read.lines++
 	s.read.bytes += s.length

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ func New(s Settings) (*Client, error) {
 	for _, u := range s.URLs {
 		p, err := url.Parse(u)
 		if err != nil || p.Scheme != "http" && p.Scheme != "https" || p.Host == "" {
-			return nil, fmt.Errorf("schema registry: %q is no URL; use http://host:port or https://host:port", u)
+			return nil, fmt.Errorf("schema registry: %q is no URL; use http://host:port or https://host:port", bare(u))
 		}
 		if p.User != nil {
 			return nil, errors.New("schema registry: give user and password as settings, not in the URL")
@@ -86,6 +87,14 @@ func New(s Settings) (*Client, error) {
 		return nil, fmt.Errorf("schema registry: %w", err)
 	}
 	return &Client{sr: c, transport: transport, byID: map[int]decode.WriterSchema{}, versions: map[version]sr.SubjectSchema{}}, nil
+}
+
+// bare leaves out what should be a URL where it may have a secret.
+func bare(u string) string {
+	if strings.ContainsAny(u, "@?#") {
+		return "…"
+	}
+	return u
 }
 
 // Close gives its connections up.

@@ -106,7 +106,8 @@ func TestAccess(t *testing.T) {
 	if _, err := client(t, Settings{URLs: []string{srv.URL}}).Schema(ctx, 3); err == nil {
 		t.Error("an unknown authority was trusted")
 	}
-	for _, s := range []Settings{{}, {URLs: []string{"host:1"}}, {URLs: []string{"ftp://x"}}, {URLs: []string{"http://me:hidden@x"}}, {URLs: []string{"http://x"}, User: "u", Token: "t"}} {
+	for _, s := range []Settings{{}, {URLs: []string{"host:1"}}, {URLs: []string{"ftp://x"}}, {URLs: []string{"http://me:hidden@x"}}, {URLs: []string{"me:hidden@x:8081"}},
+		{URLs: []string{"htp://me:hidden@x"}}, {URLs: []string{"http://me:hidden@x:y"}}, {URLs: []string{"//x?token=hidden"}}, {URLs: []string{"http:me:hidden?more@x"}}, {URLs: []string{"http://x"}, User: "u", Token: "t"}} {
 		if _, err := New(s); err == nil || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%v: %v", s, err)
 		}
