@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
@@ -38,17 +40,32 @@ type Letter struct {
 	Job       string          `json:"job"`     // of the pipeline that refused it
 }
 
-// Bounds of what is kept of a refused record: of its value and of its key, and of all its headers.
+// Bounds of what is kept of a refused record: of its value and of its key, of all its headers, and of the reason, which
+// may quote names that the record has.
 const (
 	maxRaw     = 1 << 20
 	maxHeaders = 64 << 10
+	maxReason  = 4 << 10
 )
+
+// reasonOf gives the text of an error; of a long one the beginning, in whole characters.
+func reasonOf(err error) string {
+	s := err.Error()
+	if len(s) <= maxReason {
+		return s
+	}
+	end := maxReason
+	for end > maxReason-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…" // a copy, so that the whole is not kept
+}
 
 // newLetter copies what is kept of a record.
 func newLetter(r *decode.Record, source string, reason error) Letter {
 	l := Letter{Source: source, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp,
 		Key: r.Key, Raw: r.Value, Size: int64(len(r.Value) + r.Cut), Truncated: r.Cut > 0,
-		Code: decode.CodeOf(reason), Reason: reason.Error(), Attempt: 1}
+		Code: decode.CodeOf(reason), Reason: reasonOf(reason), Attempt: 1}
 	if len(l.Raw) > maxRaw {
 		l.Raw, l.Truncated = l.Raw[:maxRaw], true
 	}
@@ -105,7 +122,10 @@ type DeadLetterSettings struct {
 
 // Properties of the snapshots of a table of dead letters. Beside them such a snapshot has the properties of Progress that
 // the pipeline's table was about to get (position.go).
-const propDeadBase = "calve.dead.base" // those it had, as JSON
+const (
+	propDeadBase  = "calve.dead.base"  // those it had, as JSON
+	propDeadEpoch = "calve.dead.epoch" // of the job in the pipeline's table, whose process wrote the letters
+)
 
 // DeadTable keeps refused records in a table beside the pipeline's own. It is made when the first record is refused.
 //
@@ -122,6 +142,8 @@ type DeadTable struct {
 	table *engine.Table
 	rows  *letterRows
 	at    map[string]string // properties of the position that the pipeline's table holds
+	from  map[string]string // those at the first Rewind
+	epoch int64             // of this process in the pipeline's table; 0: not known
 	added int64             // bytes of letters since the last flush
 }
 
@@ -226,10 +248,17 @@ func (d *DeadTable) URL() string { return d.store.URL("") }
 
 // Rewind implements DeadLetter.
 func (d *DeadTable) Rewind(ctx context.Context, at Progress) error {
-	if err := d.open(ctx, false); err != nil {
+	d.at = withoutEpoch(at.Properties)
+	if err := d.ready(ctx, false); err != nil {
 		return err
 	}
-	d.at = withoutEpoch(at.Properties)
+	if d.from == nil {
+		epoch, err := parseCount(at.Properties, engine.PropEpoch)
+		if err != nil {
+			return err
+		}
+		d.from, d.epoch = d.at, epoch
+	}
 	if d.table == nil {
 		return nil
 	}
@@ -238,6 +267,44 @@ func (d *DeadTable) Rewind(ctx context.Context, at Progress) error {
 	if err := d.table.Discard(ctx); err != nil {
 		return fmt.Errorf("dead letters: %w", err)
 	}
+	return d.forget(ctx, d.at)
+}
+
+// ready opens the table if it is not open, and makes it before if create is set. Where it was not there at the first
+// Rewind and is now, another process of the job has made it. One that was fenced by this one flushed on top of the position
+// of that Rewind; its records are decoded by this one, and its letters go. One that has fenced this one keeps its letters.
+func (d *DeadTable) ready(ctx context.Context, create bool) error {
+	if d.table != nil {
+		return nil
+	}
+	if err := d.open(ctx, create); err != nil || d.table == nil || d.from == nil {
+		return err
+	}
+	if err := d.inherit(ctx); err != nil {
+		return errors.Join(err, d.Close(ctx)) // the next call looks again
+	}
+	return nil
+}
+
+// inherit deals with the letters of a table that another process has made.
+func (d *DeadTable) inherit(ctx context.Context) error {
+	last, _, err := d.table.LastProgress(ctx)
+	if err != nil {
+		return err
+	}
+	by, err := parseCount(last.Properties, propDeadEpoch)
+	if err != nil {
+		return err
+	}
+	if d.epoch > 0 && by > d.epoch {
+		return fmt.Errorf("dead letters: %w: %s has letters of epoch %d of job %q, and this is epoch %d",
+			engine.ErrFenced, d.URL(), by, d.set.Engine.Job, d.epoch)
+	}
+	return d.forget(ctx, d.from)
+}
+
+// forget removes the letters of the last flush if it was made for a commit on top of a position that never came to be.
+func (d *DeadTable) forget(ctx context.Context, at map[string]string) error {
 	last, ok, err := d.table.LastProgress(ctx)
 	if err != nil || !ok {
 		return err
@@ -250,7 +317,8 @@ func (d *DeadTable) Rewind(ctx context.Context, at Progress) error {
 		return fmt.Errorf("%s: snapshot property %s: %w", d.URL(), propDeadBase, err)
 	}
 	delete(next, propDeadBase)
-	if maps.Equal(next, d.at) || !maps.Equal(base, d.at) {
+	delete(next, propDeadEpoch)
+	if maps.Equal(next, at) || !maps.Equal(base, at) {
 		return nil // the records are passed, or the pipeline was reset since
 	}
 	return d.remove(ctx, func(l *Letter) bool {
@@ -289,7 +357,7 @@ func (d *DeadTable) remove(ctx context.Context, which func(*Letter) bool) error 
 
 // Add implements DeadLetter.
 func (d *DeadTable) Add(ctx context.Context, l Letter) error {
-	if err := d.open(ctx, true); err != nil {
+	if err := d.ready(ctx, true); err != nil {
 		return err
 	}
 	l.Time, l.Job = d.env.Now().UTC(), d.set.Engine.Job
@@ -348,6 +416,9 @@ func (d *DeadTable) progress(next map[string]string) Progress {
 		props = map[string]string{}
 	}
 	props[propDeadBase] = string(base)
+	if d.epoch > 0 {
+		props[propDeadEpoch] = strconv.FormatInt(d.epoch, 10)
+	}
 	return Progress{Properties: props}
 }
 

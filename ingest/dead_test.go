@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -180,6 +181,78 @@ func withEpoch(props map[string]string) map[string]string {
 		out[k] = v
 	}
 	return out
+}
+
+// TestDeadBorn: a process that was fenced has made the table of dead letters since this one looked for it. Its letters go
+// when this one opens the table, wherever that is; those of a process that has fenced this one stay.
+func TestDeadBorn(t *testing.T) {
+	at := func(n, epoch int64) Progress {
+		p := Progress{Properties: linePosition{lines: n}.properties("stdin", "j")}
+		p.Properties[engine.PropEpoch] = fmt.Sprint(epoch)
+		return p
+	}
+	letter := func(n int64) Letter {
+		return Letter{Source: "j", Topic: "stdin", Offset: n, Raw: []byte("x"), Attempt: 1}
+	}
+	for name, c := range map[string]struct {
+		commits []int64 // of the newer process, without letters
+		last    func(ctx context.Context, older, newer *DeadTable) error
+		fenced  bool
+		want    []int64
+	}{
+		"at the first letter": {nil, func(ctx context.Context, _, newer *DeadTable) error {
+			return errors.Join(newer.Add(ctx, letter(15)), newer.Flush(ctx, at(20, 2)))
+		}, false, []int64{15}},
+		"some commits later": {[]int64{8, 12}, func(ctx context.Context, _, newer *DeadTable) error {
+			return errors.Join(newer.Add(ctx, letter(15)), newer.Flush(ctx, at(20, 2)))
+		}, false, []int64{15}},
+		"after records were given up": {[]int64{8}, func(ctx context.Context, _, newer *DeadTable) error {
+			return newer.Rewind(ctx, at(8, 2))
+		}, false, nil},
+		"the older one comes last": {nil, func(ctx context.Context, older, newer *DeadTable) error {
+			if err := errors.Join(newer.Add(ctx, letter(15)), newer.Flush(ctx, at(20, 2))); err != nil {
+				return err
+			}
+			again := older.table
+			older.table = nil // as if it had not opened it yet
+			return errors.Join(older.Add(ctx, letter(6)), again.Close(ctx))
+		}, true, []int64{15}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, store := t.Context(), storage.NewMem()
+			older, newer := newDead(t, store, 0), newDead(t, store, 0)
+			if err := errors.Join(older.Rewind(ctx, at(5, 1)), newer.Rewind(ctx, at(5, 2))); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(older.Add(ctx, letter(7)), older.Flush(ctx, at(9, 1))); err != nil { // then its commit is fenced
+				t.Fatal(err)
+			}
+			for _, n := range c.commits {
+				if err := newer.Flush(ctx, at(n, 2)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.last(ctx, older, newer); c.fenced != errors.Is(err, engine.ErrFenced) || err != nil && !c.fenced {
+				t.Error(err)
+			}
+			var got []int64
+			for _, l := range lettersIn(t, store) {
+				got = append(got, l.Offset)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("letters %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLongReason: of a reason that quotes a long name the beginning is kept.
+func TestLongReason(t *testing.T) {
+	name := strings.Repeat("日", maxRaw)
+	l := newLetter(&decode.Record{}, "id", &decode.RowError{Column: name, Code: decode.BadValue, Reason: "is no column"})
+	if len(l.Reason) > maxReason+8 || !utf8.ValidString(l.Reason) || !strings.HasPrefix(l.Reason, `column "日日`) || l.bytes() > 2*maxReason {
+		t.Errorf("%d bytes: %.40q", len(l.Reason), l.Reason)
+	}
 }
 
 // afterFlush calls a function when letters are durable.
