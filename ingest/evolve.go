@@ -49,8 +49,10 @@ func (b *batcher) evolve(ctx context.Context, r *decode.Record, need *decode.Nee
 			return 0, err
 		}
 		b.follower.tell(s)
-		b.moving = moving{} // the record cannot wait
-		if err := b.goOn(ctx, func() bool { return b.empty() || b.place.emitBefore(ctx) }); err != nil {
+		if err := b.before(ctx); err != nil {
+			return 0, err
+		}
+		if err := b.goOn(ctx, b.empty); err != nil {
 			return 0, err
 		}
 		if ctx.Err() != nil {

@@ -31,9 +31,11 @@ type kafkaSource struct {
 
 	ends map[int32]int64 // end of each partition's log, as the last fetch told
 
-	// The record being decoded: its partition as fetched, its offset and headers.
+	// The record being decoded: its partition as fetched, how far that moves by the records before it in the piece, if
+	// there are any, and its headers.
 	fetched *kgo.FetchPartition
-	offset  int64
+	before  mark
+	behind  bool
 	headers []decode.Header
 
 	known  map[int32]bool // partitions being read: the watcher's, and while adding is set its goroutine's
@@ -150,21 +152,22 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 	}
 	next, known := s.read.next[p.Partition]
 	last := len(p.Records) - 1
+	s.fetched, s.behind = p, false
 	for i, r := range p.Records {
 		if known && r.Offset < next {
 			return cutError(s.read.topic, p.Partition, next, fmt.Sprintf("goes on at %d", r.Offset))
 		}
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
-			s.fetched, s.offset = p, r.Offset
 			err := s.batch.add(ctx, &decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)})
 			if err != nil {
 				return stopped(ctx, err)
 			}
 		}
+		s.before, s.behind = mark{next, r.LeaderEpoch}, true
 		if i == last || s.batch.full() {
-			s.note(p, mark{r.Offset + 1, r.LeaderEpoch})
+			s.note(p, s.before)
 		}
 		if s.batch.full() { // a poll may hold more than a batch
 			s.batch.emit(ctx, true, s.lag(), s.advance)
@@ -183,9 +186,12 @@ func (s *kafkaSource) headersOf(r *kgo.Record) []decode.Header {
 	return s.headers
 }
 
-// emitBefore implements place.
+// emitBefore implements place. The position never stands behind a record without its leader epoch, not even where the log
+// has a gap before the next one: with an older epoch the log would seem to have been cut back.
 func (s *kafkaSource) emitBefore(ctx context.Context) bool {
-	s.note(s.fetched, mark{s.offset, -1})
+	if s.behind {
+		s.note(s.fetched, s.before)
+	}
 	return s.batch.emit(ctx, true, s.lag(), s.advance)
 }
 
@@ -203,8 +209,8 @@ func (s *kafkaSource) advance() func() {
 	return func() {
 		for part, m := range moved {
 			s.done.next[part] = m.next
-			if m.epoch >= 0 {
-				s.done.epoch[part] = m.epoch
+			if s.done.epoch[part] = m.epoch; m.epoch < 0 {
+				delete(s.done.epoch, part) // better none than that of a record further back
 			}
 		}
 		s.done.seen = seen

@@ -478,18 +478,32 @@ func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 	return nil
 }
 
+// before emits what was decoded before the record that is being decoded, which cannot wait, whatever was to be kept
+// together with it. An error means that the record was not decoded and must not be passed.
+func (b *batcher) before(ctx context.Context) error {
+	b.moving = moving{}
+	if b.empty() || b.place.emitBefore(ctx) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New("the rows before a record could not be handed over to the table")
+}
+
 // full reports whether the unit should be emitted even if that means to wait.
 func (b *batcher) full() bool { return b.dec.Full() || b.kept >= maxKept }
 
 func (b *batcher) empty() bool { return b.tally.Records == 0 }
 
 // emit hands the unit over, and reports whether it did: with wait unset it does so only if the committer has room, and
-// never for a moment while a row is between two keys.
+// never for a moment while a row is between two keys. When ctx has ended nothing is emitted: a unit that found no room then
+// is given up, and the position must not pass its records with a later one.
 func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func() func()) bool {
 	if !wait && len(b.out) == cap(b.out) { // only this goroutine sends, so room that is there stays
 		return false
 	}
-	if b.moving.open(b.follower.env) {
+	if ctx.Err() != nil || b.moving.open(b.follower.env) {
 		return false
 	}
 	b.tally.Lag = lag

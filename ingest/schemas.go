@@ -111,8 +111,8 @@ func (f *schemaFetcher) again() {
 // the number of rows in the batch before the record, and the error of decoding it, or of ctx.
 func (b *batcher) await(ctx context.Context, r *decode.Record, missing *decode.MissingSchema) (rows int, err error) {
 	for {
-		if !b.empty() && !b.place.emitBefore(ctx) {
-			return 0, context.Cause(ctx)
+		if err := b.before(ctx); err != nil {
+			return 0, err
 		}
 		if err := b.schemas.fetch(ctx, missing.ID); err != nil {
 			return 0, err
