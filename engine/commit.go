@@ -58,12 +58,27 @@ func (t *Table) checkCurrent(ctx context.Context, entries []manifest.Entry, newe
 		if err != nil {
 			return err
 		}
-		if id < newest.ID && !made.Covers(newest) {
+		if !t.Holds(made, newest) {
 			return fmt.Errorf("%w: they have schema %d, the table has %d", ErrNewSchema, id, newest.ID)
 		}
 		covered[id] = true
 	}
 	return nil
+}
+
+// Holds reports whether rows that were made for one schema hold for a newer one too: it has no columns that they lack
+// (schema.Schema.Covers), or what is new was asked for by the writer of the rows (Alter), who would have asked before if a
+// row had needed it.
+func (t *Table) Holds(made, newer *schema.Schema) bool {
+	if made.ID >= newer.ID || made.Covers(newer) {
+		return true
+	}
+	for id := made.ID + 1; id <= newer.ID; id++ {
+		if _, own := t.altered.Load(id); !own {
+			return false
+		}
+	}
+	return true
 }
 
 // schemaRule says of the newest schema whether entries may be published under it; nil: they may.

@@ -29,6 +29,8 @@ type Table struct {
 	env   Env
 	form  atomic.Pointer[form]          // stored under mu
 	newer atomic.Pointer[schema.Schema] // newest schema seen
+	// altered has the ids of the schemas that Alter made.
+	altered sync.Map
 
 	user    string // commit user
 	epoch   int64  // 0: no job

@@ -14,11 +14,9 @@ import (
 //	decode → the record needs changes → Table.Alter → emit what was decoded before → the table follows → decode again
 //
 // What was decoded before is right under the new schema too: a record that had a value for one of its columns would have
-// asked for it. So a commit may hold rows of several schemas, and nothing is read again. A crash between the change and
+// asked for it. So a commit may hold rows of several schemas, and nothing is read again, unless somebody else changed the
+// schema in between (engine.Table.Holds). A crash between the change and
 // the commit leaves a table with columns that no row has a value for yet; the record comes again and finds them.
-
-// adds reports whether records add what the schema lacks.
-func (f *follower) adds() bool { return f.decode.Evolution.Adds() }
 
 // alter changes the table's schema.
 func (f *follower) alter(ctx context.Context, changes []schema.Change) (s *schema.Schema, err error) {
@@ -42,6 +40,16 @@ const maxEvolutions = 8
 func (b *batcher) evolve(ctx context.Context, r *decode.Record, need *decode.NeedSchema) (rows int, err error) {
 	for range maxEvolutions {
 		s, err := b.follower.alter(ctx, need.Changes)
+		if errors.Is(err, schema.ErrAlter) {
+			// Perhaps somebody else has made the column, of another type.
+			newer, lerr := b.follower.table.LookForSchema(ctx)
+			if lerr != nil {
+				return 0, fmt.Errorf("after a change of the schema was refused: %w", lerr)
+			}
+			if newer != nil && newer.ID > b.schema.ID {
+				s, err = newer, nil
+			}
+		}
 		if errors.Is(err, schema.ErrAlter) {
 			return b.dec.Rows(), &decode.RowError{Offset: -1, Code: decode.NoSchema, Reason: err.Error()}
 		}

@@ -266,3 +266,37 @@ func TestEvolutionPolicies(t *testing.T) {
 	wantRefused(t, refused, "out of range", "1.234")
 	wantColumns(t, mem, "id INT NOT NULL, name STRING, d DECIMAL(8, 2), f DOUBLE, b BYTES")
 }
+
+// TestEvolutionBesideOthers: somebody else makes the column that a record needs, of another type, or a wider one, just
+// before it comes. Whatever the policy, the record is in the table.
+func TestEvolutionBesideOthers(t *testing.T) {
+	ctx := context.Background()
+	for _, x := range []struct {
+		change schema.Change
+		line   string
+	}{
+		{schema.AddColumn{Path: []string{"x"}, Type: schema.Type{Root: schema.Date}}, `{"id":1,"x":"2026-11-30"}`},
+		{schema.AddColumn{Path: []string{"x"}, Type: schema.Type{Root: schema.Int}}, `{"id":1,"x":5}`},
+		{schema.ChangeType{Path: []string{"qty"}, Type: schema.Type{Root: schema.Double}}, `{"id":1,"qty":5.5}`},
+	} {
+		for _, how := range []decode.Evolution{decode.Freeze, decode.AddOnly, decode.Evolve} {
+			mem := createTable(t, []string{"id"}, "id BIGINT", "qty INT")
+			table, err := engine.Open(ctx, mem, engine.Settings{Job: "lines"}, testEnv())
+			if err != nil {
+				t.Fatal(err)
+			}
+			alterTable(t, mem, x.change)
+			dead := &list{}
+			in := strings.NewReader(x.line)
+			if _, err := RunLines(ctx, in, LinesConfig{Decode: decode.Config{Evolution: how}}, table, dead, testEnv(), Events{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := table.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if rows := scan(t, mem, 1); len(dead.all()) > 0 || len(rows) != 1 || rows["1"][1] == nil && rows["1"][len(rows["1"])-1] == nil {
+				t.Errorf("%s, %s: rows %v, refused %q", how, x.change, rows, dead.all())
+			}
+		}
+	}
+}

@@ -220,6 +220,8 @@ func (l *list) all() (out []string) {
 	return out
 }
 
+func (f *fakeTable) Holds(made, newer *schema.Schema) bool { return made.Covers(newer) }
+
 func (f *fakeTable) Alter(context.Context, []schema.Change) (*schema.Schema, error) {
 	return nil, errors.New("the fake table has one schema")
 }

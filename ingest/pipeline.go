@@ -36,6 +36,8 @@ type Table interface {
 	// the storage. Follow goes on with it: later batches have its columns.
 	NewSchema() *schema.Schema
 	LookForSchema(ctx context.Context) (*schema.Schema, error)
+	// Holds reports whether rows made for one schema hold for a newer one too: engine.Table.Holds.
+	Holds(made, newer *schema.Schema) bool
 	// Alter changes the table's schema and gives the one that has all the changes; what is so already is left alone. The
 	// handle goes on with the old one until Follow. An error that matches schema.ErrAlter says that the table cannot have them.
 	Alter(ctx context.Context, changes []schema.Change) (*schema.Schema, error)
@@ -299,7 +301,7 @@ func (c *committer) commit(ctx context.Context) error {
 
 // publish commits, or gives outdated if what was taken has to be decoded again.
 func (c *committer) publish(ctx context.Context) (*manifest.Snapshot, error) {
-	commit, again := c.table.Commit, !c.follower.adds() && (c.rewindable == nil || c.rewindable())
+	commit, again := c.table.Commit, c.rewindable == nil || c.rewindable()
 	if again {
 		commit = c.table.CommitCurrent
 		if c.tally.Rejected > 0 { // what was refused by an older schema may fit the newest
@@ -337,7 +339,7 @@ func (c *committer) outdatedRejects(ctx context.Context) error {
 	if s == nil {
 		s = c.table.Schema()
 	}
-	if !c.first.Covers(s) {
+	if !c.table.Holds(c.first, s) {
 		return &outdated{s, c.tally.Records}
 	}
 	return nil

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema"
 )
 
 // TestSketchTopic: a topic that is empty at first, and one whose records do not agree.
@@ -56,4 +58,60 @@ func TestSketchTopic(t *testing.T) {
 	if _, err := h.Sketch(ctx, "late", decode.JSON, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestSketchOfCapture: tables made of the records of a connector that sends schemas take all of them. Of the table with
+// infinite dates and the like some are refused.
+func TestSketchOfCapture(t *testing.T) {
+	c := readCapture(t, "pg-schema-precise")
+	for table, records := range c.records {
+		if table == "transaction" {
+			continue
+		}
+		s := decode.NewSketch(decode.Debezium, "")
+		for i := range records[:min(len(records), 200)] {
+			if err := s.Add(records[i].record()); err != nil {
+				t.Errorf("%s: %v", table, err)
+			}
+		}
+		made, err := schema.New(schema.Spec{Columns: s.Columns(), PrimaryKeys: s.Key()})
+		if err != nil {
+			t.Errorf("%s: %v", table, err)
+			continue
+		}
+		dec, err := decode.New(decode.Config{Schema: made, Format: decode.Debezium, Evolution: decode.Evolve})
+		if err != nil {
+			t.Errorf("%s: %v", table, err)
+			continue
+		}
+		var refused []error
+		for i := range records[:min(len(records), 1000)] {
+			if err := dec.Decode(records[i].record()); err != nil && !errors.As(err, new(*decode.NeedSchema)) {
+				refused = append(refused, err)
+			}
+		}
+		allowed := map[string]int{"types": 1, "specials": 20}[table] // dates that no table has
+		if len(refused) > allowed && made.Keyed() {
+			t.Errorf("%s: %d refused: %v", table, len(refused), refused)
+		}
+		var types []string
+		for _, c := range s.Columns() {
+			types = append(types, c.Name+" "+c.Type.String())
+		}
+		if want := sketched[table]; want != "" && fmt.Sprint(strings.Join(types, ", "), " ", s.Key()) != want {
+			t.Errorf("%s: %s %v", table, strings.Join(types, ", "), s.Key())
+		}
+	}
+}
+
+// sketched are the columns and keys of some of the tables.
+var sketched = map[string]string{
+	"pk_composite": "b STRING, a INT, v DECIMAL(12, 2), extra STRING [b a]",
+	"uniq_index":   "id INT, code STRING, v INT [code]",
+	"types": "id INT, bo BOOLEAN, i2 SMALLINT, i4 INT, i8 BIGINT, f4 FLOAT, f8 DOUBLE, n_20_5 DECIMAL(20, 5), n_38_10 DECIMAL(38, 10), " +
+		"n_10_0 DECIMAL(10, 0), n_any STRING, mon DECIMAL(38, 2), d DATE, t BIGINT, t3 TIME(3), ttz STRING, ts TIMESTAMP(6), ts0 TIMESTAMP(3), " +
+		"ts3 TIMESTAMP(3), tstz TIMESTAMP(6) WITH LOCAL TIME ZONE, iv BIGINT, u STRING, js STRING, jb STRING, ba BYTES, ch STRING, vc STRING, tx STRING, " +
+		"a_i ARRAY<INT>, a_t ARRAY<STRING>, a_n ARRAY<DECIMAL(10, 2)>, a_tz ARRAY<TIMESTAMP(6) WITH LOCAL TIME ZONE>, a_u ARRAY<STRING>, a_b ARRAY<BOOLEAN>, " +
+		"a_d ARRAY<DATE>, en STRING, ip STRING, net STRING, mac STRING, hs STRING, bit1 BOOLEAN, bit5 BYTES, vbit BYTES, r4 STRING, rtz STRING, " +
+		"pt ROW<`x` DOUBLE, `y` DOUBLE, `wkb` BYTES, `srid` INT>, xm STRING [id]",
 }

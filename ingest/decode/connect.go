@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // Kafka Connect's JSON converter puts the schema of a payload before it ("schemas.enable"), some kilobytes that say the
@@ -20,8 +21,9 @@ type manner struct {
 
 // connectSchema is what a schema says of the columns of the table.
 type connectSchema struct {
-	raw  []byte
-	cols []manner
+	raw   []byte
+	cols  []manner
+	types map[string]schema.Type // of the fields of rows, where records may add columns
 }
 
 // maxConnectSchemas bounds the schemas that are remembered, and with maxConnectBytes the memory for them.
@@ -113,6 +115,8 @@ type connectField struct {
 	Field      string
 	Fields     []connectField
 	Items      *connectField
+	Keys       *connectField
+	Values     *connectField
 	Parameters map[string]string
 }
 
@@ -125,15 +129,13 @@ func (d *jsonDecoder) parseSchema(raw []byte) *connectSchema {
 	if json.Unmarshal(raw, &root) != nil {
 		return s // columns are read as without it
 	}
-	rows := root.Fields
-	if d.cfg.Format == Debezium {
-		rows = nil
-		for i := range root.Fields {
-			if f := &root.Fields[i]; f.Field == "after" || f.Field == "before" && rows == nil {
-				rows = f.Fields
-			}
+	if d.cfg.Evolution.Adds() {
+		s.types = map[string]schema.Type{}
+		for _, c := range columnsOfConnect(raw, d.cfg.Format) {
+			s.types[c.Name] = c.Type
 		}
 	}
+	rows := root.rows(d.cfg.Format)
 	for i := range rows {
 		for c := range d.cols {
 			if d.cols[c].name == rows[i].Field && d.cols[c].meta == metaNone {
@@ -150,8 +152,7 @@ func (f *connectField) manner(m manner) manner {
 		return f.Items.manner(m)
 	}
 	m.binary = false
-	name := f.Name[strings.LastIndexByte(f.Name, '.')+1:]
-	switch name {
+	switch f.meaning() {
 	case "Decimal":
 		m.binary = true
 		if n, err := strconv.Atoi(f.Parameters["scale"]); err == nil && n >= 0 && n <= maxScale {
@@ -166,8 +167,6 @@ func (f *connectField) manner(m manner) manner {
 	case "NanoTimestamp", "NanoTime":
 		m.unit = 9
 	}
-	if t := f.Parameters["__debezium.source.column.type"]; strings.HasPrefix(t, "BIGINT UNSIGNED") && f.Type == "int64" {
-		m.unsigned = true
-	}
+	m.unsigned = m.unsigned || f.unsigned()
 	return m
 }

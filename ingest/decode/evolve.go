@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/calve-io/calve/schema"
@@ -103,29 +104,53 @@ func (d *rowBuilder) widen(c *column, to schema.Type) bool {
 	return d.want(wish{path: c.path, typ: to}) == nil
 }
 
+// newColumn asks for a column of a row: of the type that the schema in the record says, else of what its value is.
+func (d *jsonDecoder) newColumn(name string, value []byte, at int) int {
+	if d.schema != nil && d.cfg.Evolution.Adds() && string(value) != "null" {
+		if t, ok := d.schema.types[name]; ok {
+			return d.addTyped(nil, d.cfg.Schema.Fields, name, t, at)
+		}
+	}
+	return d.addField(nil, d.cfg.Schema.Fields, name, value, at)
+}
+
 // addField asks for a column or a field of a ROW that a JSON value stands for; at is where the value stands. It gives -1
 // if the record is to be refused.
 func (d *rowBuilder) addField(parent []string, fields []schema.Field, name string, value []byte, at int) int {
-	refuse := func(reason string) int {
-		d.bad = RowError{Offset: at, InKey: d.inKey, Code: NoSchema, Column: strings.Join(append(slices.Clone(parent), name), "."), Reason: reason}
-		return -1
-	}
 	t, known, err := Infer(value)
 	switch {
 	case err != nil:
-		return refuse("no column can be made of it: " + err.Error())
+		return d.refuseField(parent, name, "no column can be made of it: "+err.Error(), at)
 	case !known:
 		return 0 // nothing is lost
 	case d.cfg.Evolution == Strict:
-		return refuse("there is no such column, and the pipeline does not add any")
+		return d.refuseField(parent, name, "there is no such column, and the pipeline does not add any", at)
+	}
+	return d.addTyped(parent, fields, name, t, at)
+}
+
+// maxFields bounds the columns of a table, and the fields of a ROW, that records add to: names that are values would add
+// one with every record.
+const maxFields = 2000
+
+// addTyped is addField for a type that is known.
+func (d *rowBuilder) addTyped(parent []string, fields []schema.Field, name string, t schema.Type, at int) int {
+	if len(fields)+len(d.wishes) >= maxFields {
+		return d.refuseField(parent, name, "there is no such column, and records do not add any where there are "+strconv.Itoa(maxFields), at)
 	}
 	if err := clash(fields, name); err != nil {
-		return refuse(err.Error())
+		return d.refuseField(parent, name, err.Error(), at)
 	}
 	if err := d.want(wish{path: append(slices.Clone(parent), name), typ: t, add: true}); err != nil {
-		return refuse(err.Error())
+		return d.refuseField(parent, name, err.Error(), at)
 	}
 	return 0
+}
+
+// refuseField refuses the record because of a field that is no column.
+func (d *rowBuilder) refuseField(parent []string, name, reason string, at int) int {
+	d.bad = RowError{Offset: at, InKey: d.inKey, Code: NoSchema, Column: strings.Join(append(slices.Clone(parent), name), "."), Reason: reason}
+	return -1
 }
 
 // Types that columns are widened to.

@@ -15,9 +15,10 @@ import (
 type Sketch struct {
 	format  Format
 	op      string
-	row     schema.Type // a ROW
-	key     []string    // names in the records' keys; nil: none yet
-	noKey   bool        // a record had no key that names columns
+	row     schema.Type     // a ROW
+	said    []schema.Column // what schemas in the records say (Kafka Connect's JSON converter)
+	key     []string        // names in the records' keys; nil: none yet
+	noKey   bool            // a record had no key that names columns
 	records int
 }
 
@@ -43,30 +44,80 @@ func (s *Sketch) Add(r *Record) error {
 		if row, err = rowOfEnvelope(r.Value); err != nil {
 			return refuse(err)
 		}
+	case DebeziumFlat:
+		if m := messageOf(row); m != nil {
+			row = m.Payload
+		}
 	case FramedJSON:
 		if len(row) > frameBytes && row[0] == 0 {
 			row = row[frameBytes:]
 		}
 	}
-	if len(row) == 0 {
+	if len(row) == 0 || string(row) == "null" {
 		return nil // a tombstone says nothing of columns
 	}
-	t, known, err := Infer(row)
-	if err != nil {
+	m := messageOf(r.Value)
+	if columns := s.declared(m); columns != nil {
+		s.declare(columns)
+	} else if err := s.infer(row); err != nil {
 		return refuse(err)
-	}
-	if row = bytes.TrimSpace(row); row[0] != '{' {
-		return refuse(fmt.Errorf("want a JSON object, not %s", excerpt(row)))
-	}
-	if known {
-		if t, err = joinRows(s.row, t); err != nil {
-			return refuse(err)
-		}
-		s.row = t
 	}
 	s.records++
 	s.addKey(r.Key)
 	return nil
+}
+
+// infer takes the columns that a row's values show.
+func (s *Sketch) infer(row []byte) error {
+	t, known, err := Infer(row)
+	if err != nil {
+		return err
+	}
+	if row = bytes.TrimSpace(row); row[0] != '{' {
+		return fmt.Errorf("want a JSON object, not %s", excerpt(row))
+	}
+	if known {
+		if t, err = joinRows(s.row, t); err != nil {
+			return err
+		}
+		s.row = t
+	}
+	return nil
+}
+
+// declared gives the columns that a message says itself.
+func (s *Sketch) declared(m *message) []schema.Column {
+	if m == nil || !s.format.events() {
+		return nil
+	}
+	return columnsOfConnect(m.Schema, s.format)
+}
+
+// message is what Kafka Connect's JSON converter writes with schemas.
+type message struct{ Schema, Payload json.RawMessage }
+
+// messageOf reads a message that begins with its schema; nil if it is none.
+func messageOf(value []byte) *message {
+	if !bytes.HasPrefix(value, schemaFirst) {
+		return nil
+	}
+	m := &message{}
+	if json.Unmarshal(value, m) != nil || len(m.Schema) == 0 || m.Schema[0] != '{' {
+		return nil
+	}
+	return m
+}
+
+// declare takes the columns that a schema says: a later one adds to those before.
+func (s *Sketch) declare(columns []schema.Column) {
+	for _, c := range columns {
+		if s.format == DebeziumFlat && strings.HasPrefix(c.Name, "__") {
+			continue
+		}
+		if !slices.ContainsFunc(s.said, func(o schema.Column) bool { return o.Name == c.Name }) {
+			s.said = append(s.said, c)
+		}
+	}
 }
 
 // rowOfEnvelope gives the row in a change event, after it or before it; none for a tombstone or an event without rows.
@@ -102,9 +153,9 @@ func (s *Sketch) addKey(key []byte) {
 		names, ok = namesOf(payload)
 	}
 	sorted := make([]string, 0, len(names))
-	for _, f := range s.row.Fields {
-		if _, in := names[f.Name]; in {
-			sorted = append(sorted, f.Name)
+	for _, c := range s.Columns() {
+		if _, in := names[c.Name]; in {
+			sorted = append(sorted, c.Name)
 		}
 	}
 	if !ok || len(sorted) == 0 || len(sorted) < len(names) || s.key != nil && !slices.Equal(s.key, sorted) {
@@ -123,8 +174,11 @@ func (s *Sketch) Records() int { return s.records }
 
 // Columns gives the columns so far. In change events and rows with a row kind, the field of the kind is none.
 func (s *Sketch) Columns() []schema.Column {
-	var out []schema.Column
+	out := slices.Clone(s.said)
 	for _, f := range s.row.Fields {
+		if slices.ContainsFunc(out, func(c schema.Column) bool { return c.Name == f.Name }) {
+			continue
+		}
 		switch {
 		case (s.format == JSON || s.format == FramedJSON) && f.Name == s.op && f.Type.Equal(textType):
 			continue
