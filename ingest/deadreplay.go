@@ -26,7 +26,8 @@ import (
 //
 // Both tables are opened for a job of their own, which fences a replay that was thought dead, and then a leftover intent
 // tells all: if the job's last snapshot names its id, its letters are removed, else nothing of it was or will be written.
-// Only if that snapshot has expired meanwhile is it unknown, and a person has to say (ErrReplayUnknown).
+// Only if that snapshot has expired meanwhile is it unknown, and a person has to say (ErrReplayUnknown). What was said is
+// done before the job begins anew, since the snapshot that this publishes would look like a proof that nothing was written.
 const (
 	replayJob     = "calve.dead-letters"
 	kindReplay    = "dead-letters"
@@ -88,13 +89,16 @@ func Replay(ctx context.Context, store, dead storage.Store, cfg ReplayConfig, en
 	if cfg.Decode.Format.Framed() {
 		return res, fmt.Errorf("%w: records of format %q cannot be replayed yet", ErrConfig, cfg.Decode.Format)
 	}
-	r := &replay{cfg: cfg, store: store, dead: dead, env: env, res: &res, jobs: map[string]map[string]string{}, acked: make(chan struct{}, 1)}
+	r := &replay{cfg: cfg, store: store, dead: dead, env: env, res: &res, jobs: map[jobSource]map[string]string{}, acked: make(chan struct{}, 1)}
 	if err := r.open(ctx); err != nil {
 		return res, errors.Join(err, r.close(ctx))
 	}
 	defer func() { err = errors.Join(err, r.close(ctx)) }()
 	if r.letters == nil { // there is no table of dead letters
 		return res, nil
+	}
+	if err := r.positions(ctx); err != nil {
+		return res, err
 	}
 	next, stop := iter.Pull2(ReadDeadLetters(ctx, dead, LetterQuery{Where: cfg.Where}, env))
 	defer stop()
@@ -115,7 +119,7 @@ type replay struct {
 	table       *engine.Table
 	letters     *engine.Table // nil: there is none
 	next        func() (Letter, error, bool)
-	jobs        map[string]map[string]string // positions of pipelines, once they were asked for
+	jobs        map[jobSource]map[string]string // positions of the pipelines that have letters, from before these are read
 	taken       int64
 
 	// The source's goroutine:
@@ -133,6 +137,9 @@ type replay struct {
 	acked     chan struct{} // letters are done; the committer sends and the source receives
 	committed atomic.Int64  // of those in fetched
 }
+
+// jobSource is a pipeline and what its offsets count in.
+type jobSource struct{ job, source string }
 
 // letterKey is the key of a letter.
 type letterKey struct {
@@ -163,21 +170,21 @@ func (r *replay) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settings := engine.Settings{Job: replayJob, Restart: len(intents) == 0 || r.cfg.Unknown != UnknownFail}
+	settings := engine.Settings{Job: replayJob, Restart: len(intents) == 0}
 	r.table, err = engine.Open(ctx, r.store, settings, r.env)
-	lost := errors.Is(err, engine.ErrProgressLost)
-	if lost {
-		return fmt.Errorf("%w: %d letters, named in %s: look whether their rows are there, then say what to do with them; %w",
-			ErrReplayUnknown, len(intents[0].Letters), r.dead.URL(intentDir), err)
+	if errors.Is(err, engine.ErrProgressLost) {
+		if err := r.settleUnknown(ctx, intents, err); err != nil {
+			return err
+		}
+		settings.Restart = true
+		r.table, err = engine.Open(ctx, r.store, settings, r.env)
 	}
 	if err != nil {
 		return err
 	}
-	d := NewDeadLetters(r.dead, DeadLetterSettings{Engine: engine.Settings{Job: replayJob}}, r.env)
-	if err := d.open(ctx, false); err != nil || d.table == nil {
+	if err := r.openLetters(ctx); err != nil || r.letters == nil {
 		return err
 	}
-	r.letters = d.table
 	if intents, err = r.intents(ctx); err != nil { // by now nobody else adds any that matter
 		return err
 	}
@@ -186,15 +193,43 @@ func (r *replay) open(ctx context.Context) error {
 		return err
 	}
 	for _, in := range intents {
-		written := known && last.Properties[propDeadBatch] == in.Batch
-		if !known && r.cfg.Unknown == UnknownDrop {
-			written = true
-		}
-		if err := r.settle(ctx, in, written); err != nil {
+		if err := r.settle(ctx, in, known && last.Properties[propDeadBatch] == in.Batch); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settleUnknown does what was said about batches of which it is not known whether they were written.
+func (r *replay) settleUnknown(ctx context.Context, intents []intent, lost error) error {
+	if r.cfg.Unknown == UnknownFail {
+		n := 0
+		for _, in := range intents {
+			n += len(in.Letters)
+		}
+		return fmt.Errorf("%w: %d letters, named in %s: look whether their rows are there, then say what to do with them; %w",
+			ErrReplayUnknown, n, r.dead.URL(intentDir), lost)
+	}
+	if err := r.openLetters(ctx); err != nil || r.letters == nil {
+		return err
+	}
+	for _, in := range intents {
+		if err := r.settle(ctx, in, r.cfg.Unknown == UnknownDrop); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openLetters opens the table of dead letters, if it is there and not open.
+func (r *replay) openLetters(ctx context.Context) error {
+	if r.letters != nil {
+		return nil
+	}
+	d := NewDeadLetters(r.dead, DeadLetterSettings{Engine: engine.Settings{Job: replayJob}}, r.env)
+	err := d.open(ctx, false)
+	r.letters = d.table
+	return err
 }
 
 func (r *replay) close(ctx context.Context) error {
@@ -324,7 +359,7 @@ func (r *replay) run(ctx context.Context, out chan<- unit) error {
 		}
 		r.fetched, r.emitted = nil, 0
 		r.committed.Store(0)
-		if err := r.fetch(ctx); err != nil || len(r.fetched) == 0 {
+		if err := r.fetch(); err != nil || len(r.fetched) == 0 {
 			return err
 		}
 		if err := r.batch.follow(ctx, -1, r.advance); err != nil {
@@ -349,7 +384,7 @@ func (r *replay) advance() func() {
 }
 
 // fetch reads the next batch of letters.
-func (r *replay) fetch(ctx context.Context) error {
+func (r *replay) fetch() error {
 	for size := 0; !r.ended && len(r.fetched) < replayLetters && size < replayBytes; {
 		if r.cfg.Limit > 0 && r.taken >= r.cfg.Limit {
 			r.ended = true
@@ -363,11 +398,8 @@ func (r *replay) fetch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		past, err := r.past(ctx, &l)
 		switch {
-		case err != nil:
-			return err
-		case !past:
+		case !r.past(&l):
 			r.res.Waiting++
 		case l.Truncated:
 			r.res.Truncated++
@@ -380,25 +412,46 @@ func (r *replay) fetch(ctx context.Context) error {
 	return nil
 }
 
-// past reports whether the letter's pipeline has passed its record. If it has not, the process ended before it could, and
-// the pipeline reads the record again. Positions are read after the letters were, so that they are not too old.
-func (r *replay) past(ctx context.Context, l *Letter) (bool, error) {
-	if l.Job == "" {
-		return true, nil
-	}
-	props, asked := r.jobs[l.Job]
-	if !asked {
-		p, _, err := engine.ProgressOf(ctx, r.store, l.Job, r.env)
-		if err != nil && !errors.Is(err, engine.ErrProgressLost) {
-			return false, fmt.Errorf("how far job %q has come: %w", l.Job, err)
+// positions notes which pipelines have letters, and then how far they have come.
+func (r *replay) positions(ctx context.Context) error {
+	for l, err := range ReadDeadLetters(ctx, r.dead, LetterQuery{Bare: true, Where: r.cfg.Where}, r.env) {
+		if err != nil {
+			return err
 		}
-		props = p.Properties
-		r.jobs[l.Job] = props
+		r.jobs[jobSource{l.Job, l.Source}] = nil
+	}
+	asked := map[string]map[string]string{"": nil}
+	for k := range r.jobs {
+		props, ok := asked[k.job]
+		if !ok {
+			p, _, err := engine.ProgressOf(ctx, r.store, k.job, r.env)
+			if err != nil && !errors.Is(err, engine.ErrProgressLost) {
+				return fmt.Errorf("how far job %q has come: %w", k.job, err)
+			}
+			props = p.Properties
+			asked[k.job] = props
+		}
+		r.jobs[k] = props
+	}
+	return nil
+}
+
+// past reports whether the letter's pipeline has passed its record. If it has not, the process ended before it could, and
+// the pipeline reads the record again, perhaps by now: it removes the letter then, which may have been read before. So
+// what counts is a position from before the letters were read: those that it passes are there to stay. A letter of a
+// pipeline or a source that had none at that time waits for the next replay.
+func (r *replay) past(l *Letter) bool {
+	if l.Job == "" {
+		return true
+	}
+	props, known := r.jobs[jobSource{l.Job, l.Source}]
+	if !known {
+		return false
 	}
 	if props[PropKind] == kindKafka && props[PropTopicID] != l.Source { // of a topic that is no more
-		return true, nil
+		return true
 	}
-	return passed(props, l), nil
+	return passed(props, l)
 }
 
 // Rewind implements DeadLetter: what was not committed is decoded again.
