@@ -32,6 +32,7 @@ func init() {
 		{"flink-feeds", (*flinkRig).feeds},
 		{"flink-follows", (*flinkRig).follows},
 		{"flink-turns", (*flinkRig).turns},
+		{"flink-vectors", (*flinkRig).vectors},
 	} {
 		RegisterScenario(Scenario{Name: s.name, Run: func(ctx context.Context, l *Lab, report *Report) {
 			report.Check(s.name, "flink", func() error {

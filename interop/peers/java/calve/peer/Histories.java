@@ -230,6 +230,9 @@ final class Histories {
     private static ObjectNode expire(JsonNode request) throws Exception {
         FileStoreTable table = table(request);
         int gone = table.newExpireSnapshots().config(table.coreOptions().expireConfig()).expire();
+        if (table.coreOptions().changelogLifecycleDecoupled()) { // as a commit does
+            table.newExpireChangelog().config(table.coreOptions().expireConfig()).expire();
+        }
         return Worker.JSON.createObjectNode().put("expired", gone);
     }
 
