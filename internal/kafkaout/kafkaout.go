@@ -281,7 +281,8 @@ func (w *writer) position(ctx context.Context) (*reader.Position, error) {
 			offset, ok = got.Lookup(w.cfg.Topic, 0)
 			err = offset.Err
 		}
-		if errors.Is(err, kerr.UnstableOffsetCommit) && tries < patience/time.Second { // the transaction before is being ended
+		// The transaction before is being ended, or the coordinator is on its way to another broker.
+		if kerr.IsRetriable(err) && tries < patience/time.Second {
 			select {
 			case <-w.env.After(time.Second):
 				continue
