@@ -356,6 +356,27 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestPauseUncommitted: where the commit of what was taken fails, that is what ends the pipeline, so that it is tried again.
+func TestPauseUncommitted(t *testing.T) {
+	table := appendTable(t)
+	table.fault = func(call string) (error, bool) {
+		if call == "commit" {
+			return errCrash, false
+		}
+		return nil, false
+	}
+	cfg := LinesConfig{Limits: Limits{CommitInterval: time.Hour, Pause: PauseRule{Percent: 40, Least: 20}}}
+	_, err := RunLines(t.Context(), strings.NewReader(strings.Repeat("bad\n", 100)), cfg, table, &list{}, testEnv(), Events{})
+	if !errors.Is(err, errCrash) || errors.Is(err, ErrTooManyRefused) {
+		t.Error(err)
+	}
+	table.fault = nil
+	_, err = RunLines(t.Context(), strings.NewReader(strings.Repeat("bad\n", 100)), cfg, table, &list{}, testEnv(), Events{})
+	if !errors.Is(err, ErrTooManyRefused) || table.property(PropRejected) != "100" {
+		t.Error(err, table.property(PropRejected))
+	}
+}
+
 // hardRecords is H22 for JSON: records that are broken in every way, between good ones.
 func hardRecords(t *testing.T) {
 	b := newBroker(t, kfake.SeedTopics(1, "t"))

@@ -176,8 +176,11 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 			if err := c.take(ctx, u); err != nil {
 				return err
 			}
-			if err := c.refusals.add(c.env.Now(), u.tally.Records, u.tally.Rejected); err != nil {
-				return errors.Join(err, c.commitDue(ctx))
+			if over := c.refusals.add(c.env.Now(), u.tally.Records, u.tally.Rejected); over != nil {
+				if err := c.commitDue(ctx); err != nil {
+					return err // not that too many are refused: what was taken is to be read again first
+				}
+				return over
 			}
 			if u.tally.Records == 0 && c.idle == nil {
 				c.idle = c.env.After(idleInterval)
