@@ -62,6 +62,9 @@ func (c *checker) together(cfg *Config) {
 		if p.Push != nil && p.Format.Type != "json" {
 			c.failAt(at+".format.type", "%q cannot be pushed; allowed with push: json", p.Format.Type)
 		}
+		if p.Push != nil && p.Create != nil && p.Create.Columns == "" {
+			c.failAt(at+".create", "columns is missing: with push there are no records to take them from before the table is there")
+		}
 		if !p.Many() {
 			tables[p.Table] = p.Name
 			c.dead(at, p, tables)

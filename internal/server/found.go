@@ -34,6 +34,9 @@ func (p *pipeline) findColumns(ctx context.Context, hub *ingest.Hub) (*foundColu
 		cols, err := p.registeredColumns(ctx)
 		return &foundColumns{columns: cols}, err
 	}
+	if hub == nil {
+		return nil, fmt.Errorf("%w: create.columns is missing", errSetup)
+	}
 	p.log.Info("the table is not there; its columns are made of the topic's first records")
 	s, err := hub.Sketch(ctx, p.cfg.Kafka.Topic, format, p.cfg.Format.Op)
 	if err != nil {
