@@ -168,7 +168,7 @@ func feed(ctx context.Context, records []capturedRecord, cfg decode.Config, tabl
 		return Committed{}, err
 	}
 	env, limits := testEnv(), Limits{}.withDefaults()
-	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits)}
+	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits), pairs: cfg.Format.Events()}
 	c := &committer{table: table, follower: b.follower, dead: dead, env: env, limits: limits,
 		progress: func() Progress {
 			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: strconv.Itoa(done), PropSeen: seen}}

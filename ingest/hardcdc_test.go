@@ -90,7 +90,7 @@ func (c *cdcTable) run(commits ...[]happened) error {
 		return errors.Join(err, table.Close(ctx))
 	}
 	env, limits := testEnv(), Limits{}.withDefaults()
-	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits)}
+	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits), pairs: cfg.Format.Events()}
 	com := &committer{table: table, follower: b.follower, dead: dead, env: env, limits: limits,
 		progress: func() Progress {
 			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: fmt.Sprint(c.n)}}

@@ -3,10 +3,14 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // hubOf makes a hub as the test's pipelines share it.
@@ -167,5 +171,52 @@ func TestHubTopicCreatedAgain(t *testing.T) {
 	cfg.Hub.Close()
 	if err := start(cfg, table, &list{}, Events{}).wait(t); err == nil {
 		t.Error("a closed hub serves")
+	}
+}
+
+// TestHubRefusedFetch: brokers refuse the fetches of a topic whose pipeline takes nothing for a while. One error waits for
+// it, and no more are fetched; the topic beside it is read on, and who opens the topic again reads it.
+func TestHubRefusedFetch(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(1, "t", "u"))
+	b.fill("t", 0, 0, 10)
+	var fetches atomic.Int64
+	b.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		fetches.Add(1)
+		return nil, nil, false
+	})
+	cfg := b.config()
+	cfg.Hub = b.hub(cfg)
+	refused, err := cfg.Hub.open(t.Context(), "t", map[int32]kgo.Offset{0: kgo.NewOffset().At(1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := appendTable(t)
+	u := cfg
+	u.Topic = "u"
+	p := start(u, other, &list{}, Events{})
+	<-refused.filled
+	before := fetches.Load()
+	for i := range 10 {
+		b.fill("u", 0, i, 1)
+		other.until(t, "rows", func() bool { return len(other.committed()) == i+1 })
+		time.Sleep(20 * time.Millisecond)
+	}
+	refused.mu.Lock()
+	waiting, n := len(refused.queue), fetches.Load()-before
+	refused.mu.Unlock()
+	if waiting != 1 || n > 200 {
+		t.Errorf("%d pieces wait, and there were %d fetches", waiting, n)
+	}
+	if got := refused.take(1); len(got) != 1 || !errors.Is(got[0].Err, kerr.OffsetOutOfRange) {
+		t.Errorf("%d pieces, no error of the broker", len(got))
+	}
+	b.fill("u", 0, 10, 1)
+	other.until(t, "rows", func() bool { return len(other.committed()) == 11 })
+	refused.close()
+	table := appendTable(t)
+	runToEnd(t, cfg, table, `{"0":10}`)
+	if err := p.stop(t); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -201,6 +201,7 @@ type topicFeed struct {
 	bound  int64 // as of the last put
 	paused bool
 	slow   bool // it had to be paused, and was not empty since
+	failed bool // an error was put, behind which nobody reads
 }
 
 // piece is what one fetch gave of a partition.
@@ -213,13 +214,19 @@ type piece struct {
 // recordBytes is what a record takes beside its key, value and headers.
 const recordBytes = 200
 
-// put appends what was fetched, and reports whether the feed is full.
+// put appends what was fetched, and reports whether the feed is to be held: it is full, or has an error. An error ends the
+// reading of whoever comes to it, so nothing behind it is kept, and nothing more fetched: brokers answer a fetch that they
+// refuse at once, each time.
 func (f *topicFeed) put(bound int64, id [16]byte, parts []kgo.FetchPartition) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := len(f.queue)
 	for i := range parts {
+		if f.failed {
+			break
+		}
 		p := piece{topicID: id, FetchPartition: parts[i]}
+		f.failed = p.Err != nil
 		if p.Err == nil && len(p.Records) == 0 {
 			continue
 		}
@@ -238,7 +245,7 @@ func (f *topicFeed) put(bound int64, id [16]byte, parts []kgo.FetchPartition) bo
 	case f.filled <- struct{}{}:
 	default:
 	}
-	return f.bytes > f.bound
+	return f.failed || f.bytes > f.bound
 }
 
 // poll gives pieces, in order, until they have most records; nil when there are none and ctx is nil or ends. Records are
@@ -253,6 +260,15 @@ func (f *topicFeed) poll(ctx context.Context, most int) []piece {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// await waits for something to poll, for at most a while.
+func (f *topicFeed) await(ctx context.Context, most time.Duration) {
+	select {
+	case <-f.filled:
+	case <-f.lane.hub.env.After(most):
+	case <-ctx.Done():
 	}
 }
 
@@ -275,7 +291,7 @@ func (f *topicFeed) take(most int) []piece {
 		f.queue = nil
 		f.lane.hub.holding.Add(-1)
 	}
-	if f.bytes <= f.bound/2 {
+	if f.bytes <= f.bound/2 && !f.failed {
 		if f.paused {
 			f.paused = false
 			f.lane.client.ResumeFetchTopics(f.topic)
@@ -291,7 +307,7 @@ func (f *topicFeed) take(most int) []piece {
 func (f *topicFeed) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bytes > f.bound
+	return f.failed || f.bytes > f.bound
 }
 
 func (f *topicFeed) isPaused() bool {
@@ -300,15 +316,15 @@ func (f *topicFeed) isPaused() bool {
 	return f.paused
 }
 
-// pauseIf pauses a feed that is full; one that was not slow so far only if patient is unset. It reports whether the lane
-// may go on.
+// pauseIf pauses a feed that is full, or has an error; one that was not slow so far only if patient is unset. It reports
+// whether the lane may go on.
 func (f *topicFeed) pauseIf(patient bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.bytes <= f.bound || f.paused:
+	case f.paused || !f.failed && f.bytes <= f.bound:
 		return true
-	case patient && !f.slow:
+	case patient && !f.slow && !f.failed:
 		return false
 	}
 	f.paused, f.slow = true, true

@@ -159,7 +159,8 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	}
 	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
 	follow.patience = cfg.Patience
-	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, source: pos.topicID, schemas: c.schemas}, pos)
+	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, source: pos.topicID, schemas: c.schemas,
+		pairs: cfg.Decode.Format.Events()}, pos)
 	if err != nil {
 		return stopped(ctx, err)
 	}

@@ -108,9 +108,13 @@ type pipeline struct {
 }
 
 func start(cfg KafkaConfig, table Table, dead DeadLetter, events Events) *pipeline {
+	return startIn(testEnv(), cfg, table, dead, events)
+}
+
+func startIn(env Env, cfg KafkaConfig, table Table, dead DeadLetter, events Events) *pipeline {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipeline{cancel, make(chan error, 1)}
-	go func() { p.done <- RunKafka(ctx, cfg, table, dead, testEnv(), events) }()
+	go func() { p.done <- RunKafka(ctx, cfg, table, dead, env, events) }()
 	return p
 }
 

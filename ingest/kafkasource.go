@@ -103,7 +103,9 @@ func (s *kafkaSource) run(parent context.Context, out chan<- unit) error {
 		}
 		// Wait for the committer when the batch is full, or when there is nothing else to do.
 		idle := waiting && len(pieces) == 0
-		s.batch.emit(ctx, idle || s.batch.full(), s.lag(), s.advance)
+		if !s.batch.emit(ctx, idle || s.batch.full(), s.lag(), s.advance) && idle {
+			s.feed.await(ctx, s.batch.moving.left(s.c.env))
+		}
 	}
 	if parent.Err() != nil {
 		return nil

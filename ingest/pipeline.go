@@ -423,6 +423,7 @@ type batcher struct {
 	holes    []Letter // records of which rows of the batch have holes
 	kept     int      // bytes of both
 	urgent   bool
+	pairs    bool // the two events of a changed key are kept in one unit
 	moving   moving
 	tally    Committed
 }
@@ -468,7 +469,9 @@ func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 	case rows <= 0: // a truncate drops the rows before it
 		b.tally.Tombstones++
 	}
-	b.moving.saw(r, b.follower.env)
+	if b.pairs {
+		b.moving.saw(r, b.follower.env)
+	}
 	if b.dec.Rows() == 0 && b.dec.Full() { // a truncate ends its unit
 		b.moving = moving{}
 	}
@@ -502,15 +505,16 @@ func (b *batcher) full() bool { return b.dec.Full() || b.kept >= maxKept }
 func (b *batcher) empty() bool { return b.tally.Records == 0 }
 
 // emit hands the unit over, and reports whether it did: with wait unset it does so only if the committer has room, and
-// never for a moment while a row is between two keys. When ctx has ended nothing is emitted: a unit that found no room then
+// before it is full not for a moment while a row is between two keys. When ctx has ended nothing is emitted: a unit that found no room then
 // is given up, and the position must not pass its records with a later one.
 func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func() func()) bool {
 	if !wait && len(b.out) == cap(b.out) { // only this goroutine sends, so room that is there stays
 		return false
 	}
-	if ctx.Err() != nil || b.moving.open(b.follower.env) {
+	if ctx.Err() != nil || !b.full() && b.moving.left(b.follower.env) > 0 {
 		return false
 	}
+	b.moving = moving{}
 	b.tally.Lag = lag
 	u := unit{batch: b.dec.Take(), rejects: b.rejects, holes: b.holes, tally: b.tally, advance: advance(), urgent: b.urgent}
 	b.rejects, b.holes, b.kept, b.tally, b.urgent = nil, nil, 0, Committed{}, false

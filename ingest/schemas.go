@@ -18,10 +18,13 @@ type Registry interface {
 
 const (
 	// unknownFor is how long an id that the registry does not know is asked for again before its records are refused: a
-	// registry of several nodes tells a new schema a little later.
+	// registry of several nodes tells a new schema a little later. Once that was in vain, further ids are refused when the
+	// registry has denied them once, for refusedFor: bytes that are no schema's id hold the topic once a minute, not each time.
 	unknownFor = 10 * time.Second
 	// refusedFor is how long they are refused before the registry is asked again.
 	refusedFor = time.Minute
+	// mostRefused bounds what is remembered of them.
+	mostRefused = 10_000
 )
 
 // schemaFetcher asks the registry for what a decoder misses. It belongs to the source's goroutine.
@@ -32,6 +35,7 @@ type schemaFetcher struct {
 	env      Env
 	events   Events
 	refused  map[int]time.Time
+	vain     time.Time // an id was waited for in vain until then
 }
 
 // newSchemaFetcher gives nil for formats whose records have no schema id. It sets the schemas of the configuration.
@@ -58,10 +62,15 @@ func (f *schemaFetcher) fetch(ctx context.Context, id int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, decode.ErrNoSchema) && f.env.Now().Sub(start) >= unknownFor {
-			f.schemas.Refuse(id, err.Error())
-			f.refused[id] = f.env.Now()
-			return nil
+		if now := f.env.Now(); errors.Is(err, decode.ErrNoSchema) {
+			waited := now.Sub(start) >= unknownFor
+			if waited {
+				f.vain = now
+			}
+			if waited || now.Sub(f.vain) < refusedFor {
+				f.refuse(id, err.Error(), now)
+				return nil
+			}
 		}
 		pause := wait + time.Duration(f.env.Rand()%uint64(wait/2))
 		if f.events.Retrying != nil {
@@ -91,6 +100,18 @@ func (f *schemaFetcher) ask(ctx context.Context, id int) error {
 	}
 	f.schemas.Add(id, w)
 	return nil
+}
+
+// refuse lets records of an id be refused until again.
+func (f *schemaFetcher) refuse(id int, reason string, now time.Time) {
+	if len(f.refused) >= mostRefused { // to ask for them again is better than to remember all that somebody makes up
+		for old := range f.refused {
+			f.schemas.Forget(old)
+		}
+		clear(f.refused)
+	}
+	f.schemas.Refuse(id, reason)
+	f.refused[id] = now
 }
 
 // again lets ids that were refused for long enough be asked for again.

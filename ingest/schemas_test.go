@@ -336,3 +336,44 @@ func (f failingOn) Schema(ctx context.Context, id int) (decode.WriterSchema, err
 	}
 	return f.Registry.Schema(ctx, id)
 }
+
+// TestUnknownIDsOfManyKinds: records of many ids that no registry knows hold the topic once, not each for as long. After a
+// minute an id is waited for again, and what is remembered of them has a bound.
+func TestUnknownIDsOfManyKinds(t *testing.T) {
+	env, now := testEnv(), time.Unix(1e9, 0)
+	env.Now = func() time.Time { return now }
+	env.After = func(d time.Duration) <-chan time.Time { now = now.Add(d); return time.After(0) }
+	cfg := decode.Config{Format: decode.Avro}
+	f, err := newSchemaFetcher(&cfg, knownSchemas{7: badAvro}, "t", env, Events{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetch := func(id int) time.Duration {
+		t.Helper()
+		start := now
+		if err := f.fetch(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		return now.Sub(start)
+	}
+	if took := fetch(100); took < unknownFor {
+		t.Errorf("the first id is refused after %s", took)
+	}
+	for id := 101; id < 200; id++ {
+		if took := fetch(id); took != 0 {
+			t.Fatalf("id %d holds the topic for %s", id, took)
+		}
+		now = now.Add(refusedFor / 200)
+	}
+	fetch(7)
+	now = now.Add(refusedFor)
+	if took := fetch(200); took < unknownFor {
+		t.Errorf("a minute later an id is refused after %s", took)
+	}
+	for id := range mostRefused + 10 {
+		fetch(1000 + id)
+	}
+	if n := len(f.refused); n > mostRefused {
+		t.Errorf("%d ids are remembered", n)
+	}
+}

@@ -131,7 +131,7 @@ func TestMovedToUnknownSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := make(chan unit, 10)
-		b := &batcher{dec: dec, schema: table.schema, follower: newFollower(table, cfg, testEnv(), Events{}, Limits{}), schemas: f, out: out}
+		b := &batcher{dec: dec, schema: table.schema, follower: newFollower(table, cfg, testEnv(), Events{}, Limits{}), schemas: f, out: out, pairs: true}
 		b.place = placeOf{b}
 		for i, r := range []*decode.Record{
 			record(1, "c", "", nil, map[string]any{"id": int64(1)}),

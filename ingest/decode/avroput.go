@@ -185,7 +185,7 @@ func (d *avroDecoder) putData(s []byte, at, end int, n *avroNode) int {
 		d.text = appendUUID(d.text[:0], s)
 		return d.putText(d.text, at, end, c)
 	case putKind:
-		if d.cfg.Format.events() {
+		if d.cfg.Format.Events() {
 			ev, ok := parseEvent(s)
 			if !ok {
 				return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are c, r, u, d, t and m")

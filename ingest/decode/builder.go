@@ -79,7 +79,7 @@ func newRowBuilder(cfg Config) (rowBuilder, error) {
 	if err := d.bindExact(); err != nil {
 		return d, err
 	}
-	if cfg.Format.events() {
+	if cfg.Format.Events() {
 		d.bindEvents()
 		if err := d.checkBefore(); err != nil {
 			return d, err

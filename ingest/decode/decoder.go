@@ -62,8 +62,8 @@ var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, CSV, Fr
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
 func (f Format) Framed() bool { return f == Avro || f == DebeziumAvro }
 
-// events reports whether records are events of Debezium.
-func (f Format) events() bool { return f == Debezium || f == DebeziumFlat || f == DebeziumAvro }
+// Events reports whether records are events of Debezium.
+func (f Format) Events() bool { return f == Debezium || f == DebeziumFlat || f == DebeziumAvro }
 
 // Config says how records become rows.
 type Config struct {

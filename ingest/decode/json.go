@@ -336,7 +336,7 @@ func (d *jsonDecoder) readOp(b []byte, i int) int {
 	if e < 0 {
 		return -1
 	}
-	if d.cfg.Format.events() {
+	if d.cfg.Format.Events() {
 		ev, ok := parseEvent(text)
 		if !ok {
 			return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are c, r, u, d, t and m")

@@ -87,7 +87,7 @@ func (s *Sketch) infer(row []byte) error {
 
 // declared gives the columns that a message says itself.
 func (s *Sketch) declared(m *message) []schema.Column {
-	if m == nil || !s.format.events() {
+	if m == nil || !s.format.Events() {
 		return nil
 	}
 	return columnsOfConnect(m.Schema, s.format)
