@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,7 @@ type PushConfig struct {
 	Decode   decode.Config // its Schema is taken from the table
 	Limits   Limits
 	MaxRows  int   // lines of a request. Default 1,000,000
-	Waiting  int64 // bytes of requests that wait for their commit; beyond it ErrBusy. Default 256 MiB
+	Waiting  int64 // bytes of requests that wait for their commit and what is made of them; beyond it ErrBusy. Default 256 MiB
 	Remember int   // keys and clients that are remembered. Default 1000
 	Snapshot int64 // the newest of the table when it was opened
 }
@@ -97,7 +98,8 @@ type Pusher struct {
 
 	in      chan *pushed  // received by Run, which answers all it has received
 	ended   chan struct{} // Run has ended
-	waiting atomic.Int64  // bytes of requests that are not answered
+	waiting atomic.Int64  // bytes of requests that are not answered, and of their rows and letters
+	slots   chan struct{} // one for each request that is being decoded
 	schema  atomic.Pointer[schema.Schema]
 
 	mu    sync.Mutex
@@ -105,6 +107,7 @@ type Pusher struct {
 
 	// Run's own:
 	pos     pushPosition
+	last    Progress  // that of pos, as the last snapshot has it
 	pending []*pushed // written, not committed
 	byKey   map[string]*pushed
 	tick    <-chan time.Time
@@ -114,12 +117,12 @@ type Pusher struct {
 // pushed is a request on its way.
 type pushed struct {
 	PushRequest
-	sum    uint32 // CRC-32C of the body
-	rows   decoded
-	same   []*pushed // the same request again, while this one waits
-	answer chan pushResult
-	// release gives the memory back that the request was admitted with.
-	release func()
+	sum     uint32 // CRC-32C of the body
+	rows    decoded
+	held    int64     // of Pusher.waiting
+	same    []*pushed // the same request again, while this one waits
+	answer  chan pushResult
+	release func() // gives held back
 }
 
 type pushResult struct {
@@ -157,7 +160,8 @@ func NewPusher(ctx context.Context, cfg PushConfig, table Table, dead DeadLetter
 	if _, err := decode.New(cfg.Decode); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	p := &Pusher{cfg: cfg, table: table, dead: dead, env: env, event: events, in: make(chan *pushed), ended: make(chan struct{}), byKey: map[string]*pushed{}}
+	p := &Pusher{cfg: cfg, table: table, dead: dead, env: env, event: events, in: make(chan *pushed), ended: make(chan struct{}),
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), byKey: map[string]*pushed{}}
 	p.schema.Store(table.Schema())
 	last, _, err := table.LastProgress(ctx)
 	if err != nil {
@@ -178,18 +182,19 @@ func NewPusher(ctx context.Context, cfg PushConfig, table Table, dead DeadLetter
 		return nil, err
 	}
 	p.pos.memory.published(cfg.Snapshot)
-	p.known = p.pos.memory.clone()
+	p.known, p.last = p.pos.memory.clone(), last
 	return p, dead.Rewind(ctx, last)
 }
 
 // Push writes a request and returns when its rows are in a snapshot. When ctx ends before, they may yet be.
 func (p *Pusher) Push(ctx context.Context, r PushRequest) (PushAnswer, error) {
-	n := int64(len(r.Body)) + 1024
+	n := int64(len(r.Body)) + pushOverhead
 	if p.waiting.Add(n) > p.cfg.Waiting && p.waiting.Load() > n {
 		p.waiting.Add(-n)
 		return PushAnswer{}, ErrBusy
 	}
-	q := &pushed{PushRequest: r, sum: crc32.Checksum(r.Body, castagnoli), answer: make(chan pushResult, 1), release: func() { p.waiting.Add(-n) }}
+	q := &pushed{PushRequest: r, sum: crc32.Checksum(r.Body, castagnoli), answer: make(chan pushResult, 1), held: n}
+	q.release = func() { p.waiting.Add(-q.held) }
 	taken := false
 	defer func() {
 		if !taken {
@@ -205,7 +210,7 @@ func (p *Pusher) Push(ctx context.Context, r PushRequest) (PushAnswer, error) {
 	if p.table.Stalled() != nil {
 		return PushAnswer{}, fmt.Errorf("%w: the table waits for compaction", ErrBusy)
 	}
-	if err := p.decode(ctx, q); err != nil {
+	if err := p.decodeInTurn(ctx, q); err != nil {
 		return PushAnswer{}, err
 	}
 	select {
@@ -309,7 +314,7 @@ func (p *Pusher) take(ctx context.Context, q *pushed) error {
 func (p *Pusher) write(ctx context.Context, q *pushed) error {
 	err := p.ready(ctx, q)
 	var refused *RefusedError
-	if errors.As(err, &refused) || errors.Is(err, ErrTooMuch) {
+	if errors.As(err, &refused) || errors.Is(err, ErrTooMuch) || errors.Is(err, ErrBusy) {
 		q.tell(PushAnswer{}, err)
 		return nil
 	}
@@ -397,17 +402,18 @@ func (p *Pusher) next() pushPosition {
 // publish makes the snapshot; letters are durable before it.
 func (p *Pusher) publish(ctx context.Context) (*manifest.Snapshot, error) {
 	next := p.next()
-	if err := p.dead.Flush(ctx, next.progress()); err != nil {
+	progress := next.progress()
+	if err := p.dead.Flush(ctx, progress); err != nil {
 		return nil, err
 	}
-	snap, err := p.table.CommitCurrent(ctx, next.progress())
+	snap, err := p.table.CommitCurrent(ctx, progress)
 	if err != nil {
 		return nil, fmt.Errorf("commit: %w", err)
 	}
 	if snap == nil { // requests without lines and keys
 		snap = &manifest.Snapshot{}
 	}
-	p.pos = next
+	p.pos, p.last = next, progress
 	return snap, nil
 }
 
@@ -450,7 +456,7 @@ func (p *Pusher) again(ctx context.Context) error {
 			return fail(err)
 		}
 	}
-	if err := p.dead.Rewind(ctx, p.pos.progress()); err != nil {
+	if err := p.dead.Rewind(ctx, p.last); err != nil {
 		return fail(err)
 	}
 	for i, q := range requests {

@@ -14,17 +14,56 @@ import (
 type decoded struct {
 	schema  *schema.Schema
 	batches []schema.Batch
-	letters []Letter
+	letters []Letter // of a request with DeadLetter
 	bad     []BadLine
+	refused int64 // lines
 	lines   int64 // without blank ones
 	rows    int64
+	bytes   int64 // about what batches and letters take
 }
+
+// pushOverhead is what a request takes at least, beside its body.
+const pushOverhead = 1024
+
+// letterOverhead is about what a letter takes in a list that grows, beside Letter.bytes.
+const letterOverhead = 400
 
 // pushSource is what the offsets of a table's pushed letters count in: the lines refused so far.
 const pushSource = "push"
 
 // maxPushSchemas bounds how often one request may change the table's schema.
 const maxPushSchemas = 64
+
+// decodeInTurn is decode on few goroutines at once: what a decoder has in hand is not counted before it is taken.
+func (p *Pusher) decodeInTurn(ctx context.Context, q *pushed) error {
+	select {
+	case p.slots <- struct{}{}:
+	case <-p.ended:
+		return ErrNotWritten
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-p.slots }()
+	return p.decode(ctx, q)
+}
+
+// hold counts n more bytes that were made of a request, while there is room for them.
+func (p *Pusher) hold(q *pushed, n int64) error {
+	q.rows.bytes += n
+	need := int64(len(q.Body)) + max(pushOverhead, q.rows.bytes)
+	more := need - q.held
+	switch {
+	case more <= 0: // it was decoded before, by another schema
+		return nil
+	case need > p.cfg.Waiting:
+		return fmt.Errorf("%w: its rows take more than the %d bytes of memory that all requests have", ErrTooMuch, p.cfg.Waiting)
+	case p.waiting.Add(more) > p.cfg.Waiting:
+		p.waiting.Add(-more)
+		return fmt.Errorf("%w: other requests take the memory for its rows", ErrBusy)
+	}
+	q.held = need
+	return nil
+}
 
 // decode makes rows of a request's lines, by the newest schema that is known. Before lines are refused it looks whether
 // there is a newer one. It may run on several goroutines at once.
@@ -43,7 +82,7 @@ func (p *Pusher) decode(ctx context.Context, q *pushed) error {
 			continue
 		case err != nil:
 			return err
-		case len(q.rows.letters) == 0:
+		case q.rows.refused == 0:
 			return nil
 		}
 		newer, err := p.table.LookForSchema(ctx)
@@ -57,7 +96,7 @@ func (p *Pusher) decode(ctx context.Context, q *pushed) error {
 		if q.DeadLetter {
 			return nil
 		}
-		return &RefusedError{Refused: int64(len(q.rows.letters)), Lines: q.rows.bad}
+		return &RefusedError{Refused: q.rows.refused, Lines: q.rows.bad}
 	}
 	return fmt.Errorf("%w: the table's schema was changed %d times for it", ErrTooMuch, maxPushSchemas)
 }
@@ -84,28 +123,56 @@ func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
 		err := dec.Decode(&r)
 		switch {
 		case errors.Is(err, decode.ErrRow):
-			if len(d.bad) < maxBadLines {
-				d.bad = append(d.bad, BadLine{Line: number, Code: decode.CodeOf(err), Reason: err.Error()})
+			if err := p.refuse(q, &r, err); err != nil {
+				return err
 			}
-			r.Headers = q.headers(number)
-			d.letters = append(d.letters, newLetter(&r, pushSource, err))
 		case err != nil:
 			d.lines = number
 			return err
 		}
 		if dec.Full() {
-			d.take(dec)
+			if err := p.keep(q, dec); err != nil {
+				return err
+			}
 		}
 	}
-	d.take(dec)
-	return nil
+	return p.keep(q, dec)
 }
 
-func (d *decoded) take(dec decode.Decoder) {
-	if n := dec.Rows(); n > 0 {
-		d.rows += int64(n)
-		d.batches = append(d.batches, dec.Take().Batch) // JSON has neither holes nor truncates
+// keep takes the rows that a decoder has. Those of a request that is refused are let go.
+func (p *Pusher) keep(q *pushed, dec decode.Decoder) error {
+	n := dec.Rows()
+	if n == 0 {
+		return nil
 	}
+	d, b := &q.rows, dec.Take().Batch // JSON has neither holes nor truncates
+	if d.refused > 0 && !q.DeadLetter {
+		d.batches = nil
+		return nil
+	}
+	d.rows += int64(n)
+	d.batches = append(d.batches, b)
+	size := int64(len(b.Kinds))
+	for _, c := range b.Rec.Columns() {
+		size += int64(c.Data().SizeInBytes())
+	}
+	return p.hold(q, size)
+}
+
+// refuse notes a line that is no row of the table, and keeps it if it is to be a dead letter.
+func (p *Pusher) refuse(q *pushed, r *decode.Record, why error) error {
+	d := &q.rows
+	d.refused++
+	if len(d.bad) < maxBadLines {
+		d.bad = append(d.bad, BadLine{Line: r.Offset, Code: decode.CodeOf(why), Reason: reasonOf(why)})
+	}
+	if !q.DeadLetter {
+		return nil
+	}
+	r.Headers = q.headers(r.Offset)
+	l := newLetter(r, pushSource, why)
+	d.letters = append(d.letters, l)
+	return p.hold(q, int64(l.bytes())+letterOverhead)
 }
 
 // headers of a letter tell where the line was.
