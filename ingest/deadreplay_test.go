@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,12 +107,12 @@ func TestReplayRace(t *testing.T) {
 	for _, when := range []string{"/snapshot/", ".parquet"} {
 		t.Run(when, func(t *testing.T) {
 			mem := mem.CrashClone(schematest.Rand(t))
-			dead, ran := storage.Sub(mem, "dead"), false
+			dead := storage.Sub(mem, "dead")
+			var ran atomic.Bool
 			hooked := storage.WithFaults(dead, func(op storage.Op) error {
-				if ran || !strings.Contains("/"+op.Name, when) || op.Kind == storage.OpCommit || op.Kind == storage.OpPutIfAbsent {
+				if !strings.Contains("/"+op.Name, when) || op.Kind == storage.OpCommit || op.Kind == storage.OpPutIfAbsent || !ran.CompareAndSwap(false, true) {
 					return nil
 				}
-				ran = true
 				table, err := engine.Open(ctx, mem, engine.Settings{Job: "j"}, testEnv())
 				if err != nil {
 					return err
@@ -122,8 +123,8 @@ func TestReplayRace(t *testing.T) {
 				return errors.Join(err, d.Close(ctx), table.Close(ctx))
 			})
 			res, err := Replay(ctx, mem, hooked, ReplayConfig{}, testEnv())
-			if err != nil || !ran || res.Rows != 0 {
-				t.Errorf("%+v %v; the pipeline ran: %v", res, err, ran)
+			if err != nil || !ran.Load() || res.Rows != 0 {
+				t.Errorf("%+v %v; the pipeline ran: %v", res, err, ran.Load())
 			}
 			if rows := scan(t, mem, 1); len(rows) != 2 { // it fails on doubled rows too
 				t.Errorf("rows %v", rows)
@@ -138,19 +139,23 @@ func interrupted(t *testing.T, behind bool) *storage.Mem {
 	mem := createTable(t, nil, "id BIGINT", "v INT", "off BIGINT")
 	store, _ := refuse(t, mem, "j", `{"id":1,"v":1}`, `{"id":2,"v":3000000000}`)
 	alterTable(t, mem, schema.ChangeType{Path: []string{"v"}, Type: schema.Type{Root: schema.BigInt}})
-	down, intent := false, false
+	var down, intent atomic.Bool
 	c := storage.WithFaults(store, func(op storage.Op) error {
 		switch op.Kind {
 		case storage.OpPutIfAbsent, storage.OpCommit, storage.OpPut, storage.OpCreate:
-			down = down || intent && (!behind || strings.HasPrefix(op.Name, "dead/"))
-			intent = intent || strings.HasPrefix(op.Name, "dead/"+intentDir)
+			if intent.Load() && (!behind || strings.HasPrefix(op.Name, "dead/")) {
+				down.Store(true)
+			}
+			if strings.HasPrefix(op.Name, "dead/"+intentDir) {
+				intent.Store(true)
+			}
 		}
-		if down {
+		if down.Load() {
 			return errCrash
 		}
 		return nil
 	})
-	if _, err := Replay(context.Background(), c, storage.Sub(c, "dead"), ReplayConfig{}, hasty()); err == nil || !intent {
+	if _, err := Replay(context.Background(), c, storage.Sub(c, "dead"), ReplayConfig{}, hasty()); err == nil || !intent.Load() {
 		t.Fatal("it was not interrupted:", err)
 	}
 	return mem
