@@ -367,6 +367,9 @@ func (d *avroDecoder) readBlocks(b []byte, i int, n *avroNode) int {
 			if e = d.element(b, i, n, at); e < 0 {
 				return -1
 			}
+			if d.bytes > d.most {
+				return d.overfull(i, n.to)
+			}
 			if e == i {
 				if d.empty++; d.empty > maxEmpty {
 					return d.refuse(Malformed, i, n.to, "more than "+strconv.Itoa(maxEmpty)+" elements without a byte")

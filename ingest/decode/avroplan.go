@@ -232,7 +232,7 @@ func (p *avroPlanner) node(t, reader *avroType, c *column, inner bool) avroNode 
 	}
 	if n.put == putSkip {
 		n = p.skip(t)
-		n.put, n.to, n.why = putRefuse, c, "values of the Avro type "+t.describe()+" cannot be kept in type "+c.typ.String()
+		n.put, n.to, n.inner, n.why = putRefuse, c, inner, "values of the Avro type "+t.describe()+" cannot be kept in type "+c.typ.String()
 	}
 	return n
 }
@@ -244,13 +244,6 @@ func keyShape(s shape) bool {
 		return false
 	}
 	return true
-}
-
-func (t *avroType) describe() string {
-	if t.logical != "" {
-		return t.name + " (" + t.logical + ")"
-	}
-	return t.name
 }
 
 // like gives what of a reader's type values of t become.
@@ -371,7 +364,7 @@ func (p *avroPlanner) single(n *avroNode, t *avroType) {
 		}
 	case avroEnum:
 		if s == shapeText {
-			n.put, n.symbols = putText, symbolsOf(t)
+			n.put, n.symbols = putText, t.symbols
 		}
 	case avroString:
 		switch {
@@ -385,7 +378,9 @@ func (p *avroPlanner) single(n *avroNode, t *avroType) {
 	case avroBytes, avroFixed:
 		switch {
 		case t.isDecimal() && (numeric(s) || s == shapeText):
-			n.put = putDecimal
+			if !t.beyondScale() {
+				n.put = putDecimal
+			}
 		case s == shapeText && t.logical == "uuid" && t.size == 16:
 			n.put = putUUID
 		case s == shapeText && t.kind == avroBytes:
@@ -394,13 +389,6 @@ func (p *avroPlanner) single(n *avroNode, t *avroType) {
 			n.put = putBinary
 		}
 	}
-}
-
-func symbolsOf(t *avroType) (out [][]byte) {
-	for _, s := range t.symbols {
-		out = append(out, []byte(s))
-	}
-	return out
 }
 
 // whole chooses what is done with int and long, which are also dates, times and timestamps.
@@ -477,7 +465,7 @@ func (p *avroPlanner) skip(t *avroType) avroNode {
 	n := avroNode{kind: t.kind, null: -1, size: t.size}
 	switch t.kind {
 	case avroEnum:
-		n.symbols = symbolsOf(t)
+		n.symbols = t.symbols
 	case avroArray, avroMap:
 		n.kids = []avroNode{p.skip(t.items)}
 	case avroUnion:
@@ -501,7 +489,8 @@ func (p *avroPlanner) skip(t *avroType) avroNode {
 	return n
 }
 
-// planOf makes the plan for a writer's schema.
+// planOf makes the plan for a writer's schema. A reader's schema that cannot be read is as if there were none, since it may
+// have come long after the records.
 func (p *avroPlanner) planOf(w, reader WriterSchema, key bool) (out avroPlan) {
 	t, err := parseAvro(w)
 	if err != nil {
@@ -515,7 +504,7 @@ func (p *avroPlanner) planOf(w, reader WriterSchema, key bool) (out avroPlan) {
 	var rt *avroType
 	if reader.Text != "" {
 		if rt, err = parseAvro(reader); err != nil {
-			return avroPlan{refused: fmt.Sprintf("the reader's schema: %v", err)}
+			rt = nil
 		}
 	}
 	if p.d.cfg.Format == DebeziumAvro {

@@ -66,10 +66,10 @@ func (d *avroDecoder) putLong(v int64, at, end int, n *avroNode) int {
 		c.i32[d.at] = int32(v)
 	case putText:
 		d.text = strconv.AppendInt(d.text[:0], v, 10)
-		return d.putText(d.text, at, end, c)
+		return d.putMade(d.text, at, end, c)
 	case putClock:
 		d.text = appendClock(d.text[:0], v, n.scale)
-		return d.putText(d.text, at, end, c)
+		return d.putMade(d.text, at, end, c)
 	case putNumeral:
 		return d.putNumeral(v, at, end, c)
 	default:
@@ -147,7 +147,7 @@ func (d *avroDecoder) putFloat(v float64, size, at, end int, n *avroNode) int {
 		default:
 			d.text = strconv.AppendFloat(d.text[:0], v, 'g', -1, size)
 		}
-		return d.putText(d.text, at, end, c)
+		return d.putMade(d.text, at, end, c)
 	}
 	return end
 }
@@ -177,13 +177,15 @@ func (d *avroDecoder) putData(s []byte, at, end int, n *avroNode) int {
 		if c.limit > 0 && len(s) > c.limit {
 			return d.fail(at, c, "has "+strconv.Itoa(len(s))+" bytes, more than "+c.typ.String()+" holds")
 		}
-		c.setData(d.at, s)
+		if !c.setData(d.at, s) {
+			return d.overfull(at, c)
+		}
 		return end
 	case putDecimal:
 		return d.putUnscaled(s, n.scale, at, end, c)
 	case putUUID:
 		d.text = appendUUID(d.text[:0], s)
-		return d.putText(d.text, at, end, c)
+		return d.putMade(d.text, at, end, c)
 	case putKind:
 		if d.cfg.Format.Events() {
 			ev, ok := parseEvent(s)
@@ -241,7 +243,7 @@ func (d *avroDecoder) putUnscaled(unscaled []byte, scale, at, end int, c *column
 	}
 	d.text = appendUnscaled(d.text[:0], s, scale)
 	if c.shape == shapeText {
-		return d.putText(d.text, at, end, c)
+		return d.putMade(d.text, at, end, c)
 	}
 	if d.putString(d.text, at, c) < 0 {
 		return -1

@@ -40,7 +40,7 @@ type avroType struct {
 	precision int
 	scale     int
 	size      int // of fixed
-	symbols   []string
+	symbols   [][]byte
 	fields    []avroField
 	items     *avroType // elements of an array, values of a map
 	branches  []*avroType
@@ -112,7 +112,10 @@ func (b *avroBuilder) build(n *avro.SchemaNode, space string, depth int) (*avroT
 		return nil, fmt.Errorf("the schema names the type %q, which it does not define", n.Type)
 	}
 	t := &avroType{kind: kind, name: n.Type, logical: n.LogicalType, precision: n.Precision, scale: n.Scale, size: n.Size,
-		symbols: n.Symbols, doc: n.Doc}
+		doc: n.Doc}
+	for _, x := range n.Symbols {
+		t.symbols = append(t.symbols, []byte(x))
+	}
 	if connect, ok := n.Props["connect.name"].(string); ok && t.logical == "" {
 		t.logical = connect
 	}
@@ -225,3 +228,17 @@ const scaledName = "io.debezium.data.VariableScaleDecimal"
 func (t *avroType) isDecimal() bool {
 	return (t.kind == avroBytes || t.kind == avroFixed) && t.logical == "decimal"
 }
+
+// describe names the type in messages.
+func (t *avroType) describe() string {
+	switch {
+	case t.isDecimal() && t.beyondScale():
+		return fmt.Sprintf("%s (decimal of scale %d)", t.name, t.scale)
+	case t.logical != "":
+		return t.name + " (" + t.logical + ")"
+	}
+	return t.name
+}
+
+// beyondScale reports whether a decimal has more places before or behind its point than are written out.
+func (t *avroType) beyondScale() bool { return t.scale < -maxDigits || t.scale > maxDigits }

@@ -28,7 +28,8 @@ type rowBuilder struct {
 	at    int // row being written: rows, or rows+1 for the second of a record
 	size  int // rows there is room for
 	hint  int // rows to make room for at first
-	bytes int // of values read into this batch
+	bytes int // of values read into this batch, of texts made of them, and of the room that elements take
+	most  int // that bytes may come to in this row: see maxSwell
 	kinds []schema.RowKind
 
 	attempt uint64 // counts rows begun: marks in column.seen are of this row or stale
@@ -52,6 +53,10 @@ type rowBuilder struct {
 	replace    bool   // the row being read takes the place of another
 	oldKeyText []byte // that row's key if it is another one, as JSON
 }
+
+// maxSwell is how many times the record size limit the values of a record may take in memory beside its own bytes: elements
+// of few bytes that have many fields, and numbers that are written out as text.
+const maxSwell = 16
 
 // newRowBuilder makes the columns of a table.
 func newRowBuilder(cfg Config) (rowBuilder, error) {
@@ -105,6 +110,7 @@ func (d *rowBuilder) begin() {
 	}
 	d.attempt++
 	d.count, d.nulls = 0, 0
+	d.most = 2*d.bytes + maxSwell*d.cfg.MaxRecordBytes // room that is there may double
 	d.changes.lacks = d.changes.lacks[:0]
 }
 
@@ -213,7 +219,10 @@ func (d *rowBuilder) setMeta(r *Record, c *column) int {
 	case metaCopies:
 		c.i64[d.at] = d.copies
 	case metaTopic:
-		c.setData(d.at, []byte(r.Topic))
+		d.bytes += len(r.Topic)
+		if !c.setData(d.at, []byte(r.Topic)) {
+			return d.overfull(-1, c)
+		}
 	case metaPartition:
 		if c.shape == shapeInt32 {
 			c.i32[d.at] = r.Partition
@@ -241,8 +250,10 @@ func (d *rowBuilder) setMeta(r *Record, c *column) int {
 			d.null(c)
 		case c.shape == shapeText && !utf8.Valid(r.Key):
 			return d.fail(-1, c, "the record's key is not valid UTF-8; use a BYTES column for it")
+		case !c.setData(d.at, r.Key):
+			return d.overfull(-1, c)
 		default:
-			c.setData(d.at, r.Key)
+			d.bytes += len(r.Key)
 		}
 	}
 	return 0
@@ -328,7 +339,7 @@ func (d *rowBuilder) Rows() int { return d.rows }
 
 // Full implements Decoder.
 func (d *rowBuilder) Full() bool {
-	return d.rows >= d.cfg.BatchRows || d.bytes >= d.cfg.BatchBytes || d.changes.truncate
+	return d.rows >= d.cfg.BatchRows || d.bytes >= d.cfg.BatchBytes && d.rows > 0 || d.changes.truncate
 }
 
 // Take implements Decoder.

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -231,10 +232,38 @@ func (c *column) setBool(row int, v bool) {
 	}
 }
 
-// setData writes text or bytes. Whatever an abandoned row left behind off[row] is overwritten.
-func (c *column) setData(row int, v []byte) {
-	c.data = append(c.data[:c.off[row]], v...)
+// setData writes text or bytes; false: Arrow's offsets do not reach so far. Whatever an abandoned row left behind off[row] is
+// overwritten.
+func (c *column) setData(row int, v []byte) bool {
+	from := c.off[row]
+	if len(v) > math.MaxInt32-int(from) {
+		return false
+	}
+	c.data = append(c.data[:from], v...)
 	c.off[row+1] = int32(len(c.data))
+	return true
+}
+
+// width is how many bytes a row takes, beside those of texts and of what is inside of arrays and maps.
+func (c *column) width() int {
+	n := 1 // for the null bit
+	switch c.shape {
+	case shapeStruct:
+		for i := range c.kids {
+			n += c.kids[i].width()
+		}
+	case shapeBool, shapeInt8:
+		n++
+	case shapeInt16:
+		n += 2
+	case shapeInt64, shapeFloat64, shapeTimestamp:
+		n += 8
+	case shapeDecimal:
+		n += 16
+	default:
+		n += 4
+	}
+	return n
 }
 
 // same reports whether two rows hold the same value.

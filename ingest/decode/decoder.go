@@ -101,7 +101,8 @@ type Config struct {
 	Seen        string
 	// Unavailable is the text that stands for values that the source did not have at hand. Default DefaultUnavailable.
 	Unavailable string
-	// MaxRecordBytes bounds the size of a record's value; larger ones are refused. Default 16 MiB.
+	// MaxRecordBytes bounds the size of a record's value; larger ones are refused, and those that come to more than 16 times
+	// as much in memory. Default 16 MiB.
 	MaxRecordBytes int
 	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.
 	BatchRows  int

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/big"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 )
@@ -79,8 +80,8 @@ func (c *column) setBinary(on bool) {
 // putUnscaled stores a decimal given by its unscaled value and its scale, which may differ from the column's as long as
 // nothing is lost.
 func (d *rowBuilder) putUnscaled(b []byte, scale, at int, c *column) int {
-	const most = 64 // bytes; PostgreSQL's numeric goes further, but no column that is not text does
-	if len(b) == 0 || c.shape == shapeDecimal && len(b) > most {
+	const most, mostText = 64, 1 << 16 // bytes; PostgreSQL's numeric has at most 61,300, which no column holds but text
+	if len(b) == 0 || c.shape == shapeDecimal && len(b) > most || len(b) > mostText {
 		return d.fail(at, c, fmt.Sprintf("a decimal of %d bytes is out of range", len(b)))
 	}
 	if c.shape == shapeDecimal && scale == c.typ.Scale && len(b) <= 16 {
@@ -97,7 +98,7 @@ func (d *rowBuilder) putUnscaled(b []byte, scale, at int, c *column) int {
 	}
 	text := decimalText(v, scale)
 	if c.shape == shapeText {
-		return d.putText([]byte(text), at, 0, c)
+		return d.putMade([]byte(text), at, 0, c)
 	}
 	num, _ := scanNumber([]byte(text), 0)
 	return d.putNumber(num, []byte(text), at, c)
@@ -122,13 +123,10 @@ func decimalText(v *big.Int, scale int) string {
 		s, sign = s[1:], "-"
 	}
 	if scale <= 0 {
-		for range -scale {
-			s += "0"
-		}
-		return sign + s
+		return sign + s + strings.Repeat("0", -scale)
 	}
-	for len(s) <= scale {
-		s = "0" + s
+	if len(s) <= scale {
+		s = strings.Repeat("0", scale+1-len(s)) + s
 	}
 	return sign + s[:len(s)-scale] + "." + s[len(s)-scale:]
 }

@@ -105,6 +105,8 @@ func (d *jsonDecoder) makePlans() {
 	for i := range d.cols {
 		if d.cols[i].meta == metaNone {
 			d.row.add(d.cols[i].name, &d.cols[i], memberUnknown)
+		} else { // the column has another source
+			d.row.add(d.cols[i].name, nil, memberUnknown)
 		}
 	}
 	if d.cfg.Evolution != Freeze {

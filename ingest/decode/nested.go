@@ -118,7 +118,9 @@ func (c *column) setUnit(digits int) {
 func (d *rowBuilder) enter(c *column, at int) (back int) {
 	back, d.at = d.at, at
 	if c.size <= at+1 {
-		c.grow(max(2*c.size, at+2, 16))
+		old := c.size
+		c.grow(max(2*old, at+2, 16))
+		d.bytes += (c.size - old) * c.width()
 	}
 	c.clear(at)
 	return back
@@ -264,6 +266,9 @@ func (d *jsonDecoder) elements(b []byte, i int, c *column, one func(i int) int) 
 		if i = one(space(b, i)); i < 0 {
 			return -1
 		}
+		if d.bytes > d.most {
+			return d.overfull(i, c)
+		}
 		if i = space(b, i); i >= len(b) {
 			return d.fault(faultEnd, i, c)
 		}
@@ -301,6 +306,9 @@ func (d *jsonDecoder) valueMap(b []byte, i int, c *column) int {
 			}
 			if i = d.inner(b, i, &c.kids[1], at+n); i < 0 {
 				return -1
+			}
+			if d.bytes > d.most {
+				return d.overfull(i, c)
 			}
 		}
 	default:

@@ -75,7 +75,9 @@ func (d *jsonDecoder) valueText(b []byte, i int, c *column) int {
 	}
 	e, high := scanPlain(b, i+1)
 	if e < len(b) && b[e] == '"' && high&highs == 0 && (c.limit == 0 || e-i-1 <= c.limit) {
-		c.setData(d.at, b[i+1:e])
+		if !c.setData(d.at, b[i+1:e]) {
+			return d.overfull(i, c)
+		}
 		return e + 1
 	}
 	s, e := d.text(b, i, c)
@@ -94,8 +96,23 @@ func (d *rowBuilder) putText(s []byte, at, end int, c *column) int {
 			return d.fail(at, c, "has "+strconv.Itoa(n)+" characters, more than "+c.typ.String()+" holds")
 		}
 	}
-	c.setData(d.at, s)
+	if !c.setData(d.at, s) {
+		return d.overfull(at, c)
+	}
 	return end
+}
+
+// putMade stores text that was made of a value of another kind, and may be far longer than that.
+func (d *rowBuilder) putMade(s []byte, at, end int, c *column) int {
+	if d.bytes += len(s); d.bytes > d.most {
+		return d.overfull(at, c)
+	}
+	return d.putText(s, at, end, c)
+}
+
+// overfull refuses a record whose values are far larger than its bytes.
+func (d *rowBuilder) overfull(at int, c *column) int {
+	return d.refuse(TooLarge, at, c, "the record's values come to more than "+strconv.Itoa(maxSwell)+" times the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes)+" bytes")
 }
 
 // scaledDecimal reads a decimal that says its own scale, {"scale": n, "value": base64}; is reports whether it is one.
@@ -160,6 +177,9 @@ func (d *jsonDecoder) valueBytes(b []byte, i int, c *column) int {
 // putBase64 stores the bytes that a text stands for.
 func (d *rowBuilder) putBase64(s []byte, i int, c *column) int {
 	from := int(c.off[d.at])
+	if len(s) > math.MaxInt32-from {
+		return d.overfull(i, c)
+	}
 	c.data = slices.Grow(c.data[:from], base64.StdEncoding.DecodedLen(len(s)))
 	n, err := base64.StdEncoding.Strict().Decode(c.data[from:cap(c.data)], s)
 	if err != nil {
@@ -362,10 +382,11 @@ func (d *rowBuilder) tooLarge(text []byte, at int, c *column) int {
 func (d *rowBuilder) setDefault(c *column) bool {
 	switch c.shape {
 	case shapeText:
+		d.bytes += len(c.def)
 		return d.putText(c.def, -1, 0, c) >= 0
 	case shapeBytes:
-		c.setData(d.at, c.def)
-		return true
+		d.bytes += len(c.def)
+		return c.setData(d.at, c.def) || d.overfull(-1, c) >= 0
 	case shapeBool:
 		v := string(c.def) == "true"
 		if !v && string(c.def) != "false" {
