@@ -58,7 +58,8 @@ const deleters = 16
 // deleted is written down before (expiryRecord); an expiry that was killed is ended by the next one.
 //
 // Where the table's options keep changelogs longer than snapshots, what expires leaves its changelog (longlived.go), and the
-// oldest of these are deleted as the options say. Consumers, reads and tags keep changelogs as they keep snapshots.
+// oldest of these are deleted as the options say, or all of them before any snapshot when the options say that no more.
+// Consumers, reads and tags keep changelogs as they keep snapshots.
 //
 // As in Paimon (`TableCommitImpl.expire`), dead consumers are dropped first, and tags go last.
 func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
@@ -71,9 +72,15 @@ func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	}
 	dropped, err := t.expireConsumers(ctx, keep.Consumers, now)
 	var done Expired
-	sweep := !t.swept
+	sweep, left := !t.swept, false
+	if err == nil && sweep {
+		done, err = t.finishExpiries(ctx)
+	}
 	if err == nil {
-		done, err = t.expire(ctx, keep, now)
+		left, err = t.sweepChangelogs(ctx, keep.Limit, &done)
+	}
+	if err == nil && !left {
+		err = t.expire(ctx, keep, now, &done)
 	}
 	if err == nil {
 		err = t.expireChangelogs(ctx, keep.Limit, now, sweep, &done)
@@ -93,21 +100,15 @@ func (t *Table) Expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	return done, nil
 }
 
-func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expired, error) {
-	var done Expired
-	if !t.swept {
-		var err error
-		if done, err = t.finishExpiries(ctx); err != nil {
-			return done, err
-		}
-	}
+// expire deletes the oldest snapshots.
+func (t *Table) expire(ctx context.Context, keep Retention, now time.Time, done *Expired) error {
 	first, last, lost, err := t.span(ctx)
 	if err != nil || last == 0 {
-		return done, err
+		return err
 	}
 	end, err := t.expireUntil(ctx, first, last, keep, now)
 	if err != nil {
-		return done, err
+		return err
 	}
 	gone := lost
 	for id := first; id < end; id++ {
@@ -116,22 +117,22 @@ func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expi
 	done.Earliest = end
 	if len(gone) == 0 {
 		t.swept = true
-		return done, nil
+		return nil
 	}
 	tags, err := t.Tags(ctx)
 	if err != nil {
-		return done, err
+		return err
 	}
 	x, err := t.planExpiry(ctx, gone, end)
 	if err != nil {
-		return done, err
+		return err
 	}
 	if wanted, err := t.wantedSince(ctx, end, tags); err != nil || wanted {
 		done.Earliest = first
-		return done, err
+		return err
 	}
 	t.swept = false // until this one has come to its end
-	err = t.carryOut(ctx, x, expiryRecord{End: end}, &done, func() error {
+	err = t.carryOut(ctx, x, expiryRecord{End: end}, done, func() error {
 		if x.longLived {
 			if err := t.leaveChangelogs(ctx, first, end); err != nil {
 				return err
@@ -148,7 +149,7 @@ func (t *Table) expire(ctx context.Context, keep Retention, now time.Time) (Expi
 		return t.replace(ctx, earliestHint, strconv.AppendInt(nil, end, 10))
 	})
 	t.swept = err == nil
-	return done, err
+	return err
 }
 
 // span gives the earliest and the latest id. The first expiry of a Table lists the folder and also finds snapshots
@@ -208,8 +209,9 @@ type expiry struct {
 	schema  *schema.Schema
 	options schema.Options
 
+	byData     bool // changes are told by the data files that appends added
 	longLived  bool // changelogs outlive their snapshots
-	toldByData bool // and they are the data files that appends added
+	toldByData bool // both
 
 	files map[string][]string // data file path → its files: itself and its index files
 	dirs  map[string]string   // partition and bucket → folder
@@ -232,9 +234,9 @@ func (t *Table) newExpiry(ctx context.Context) (*expiry, error) {
 	if err != nil {
 		return nil, err
 	}
-	longLived := opt.ChangelogDecoupled()
+	longLived, byData := opt.ChangelogDecoupled(), opt.ChangelogProducer == schema.ProducerNone
 	return &expiry{
-		table: t, schema: s, options: opt, longLived: longLived, toldByData: longLived && opt.ChangelogProducer == schema.ProducerNone, files: map[string][]string{}, dirs: map[string]string{},
+		table: t, schema: s, options: opt, byData: byData, longLived: longLived, toldByData: longLived && byData, files: map[string][]string{}, dirs: map[string]string{},
 		manifests: map[string]struct{}{}, lists: map[string]struct{}{}, stays: map[string]struct{}{},
 		indexes: map[string]struct{}{}, listed: map[string]struct{}{},
 	}, nil
@@ -296,7 +298,9 @@ func (x *expiry) protect(ctx context.Context, end int64, but string) error {
 		return err
 	}
 	for _, c := range told {
-		if err := x.needs(ctx, c); err != nil {
+		// A branch has options of its own. With a changelog producer, what has no changelog tells nothing; what it added is
+		// spared nevertheless.
+		if err := x.needs(ctx, c, c.ChangelogManifestList == nil); err != nil {
 			return err
 		}
 	}

@@ -43,15 +43,11 @@ func (t *Table) leaveChangelogs(ctx context.Context, first, end int64) error {
 	return nil
 }
 
-// expireChangelogs deletes the oldest long-lived changelogs (`ExpireChangelogImpl`). As in Paimon the newest one stays, but
-// when the options do not keep changelogs any more: then all go, which is looked for by the first expiry of a Table.
+// expireChangelogs deletes the oldest long-lived changelogs (`ExpireChangelogImpl`). As in Paimon the newest one stays.
+// Nothing is done where the options do not keep changelogs: see sweepChangelogs.
 func (t *Table) expireChangelogs(ctx context.Context, limit int, now time.Time, sweep bool, done *Expired) error {
-	s, err := t.LatestSchema(ctx)
-	if err != nil {
-		return err
-	}
-	o, err := s.ParseOptions()
-	if err != nil || !sweep && !o.ChangelogDecoupled() {
+	o, err := t.latestOptions(ctx)
+	if err != nil || !o.ChangelogDecoupled() {
 		return err
 	}
 	earliest, err := t.Earliest(ctx)
@@ -69,17 +65,85 @@ func (t *Table) expireChangelogs(ctx context.Context, limit int, now time.Time, 
 	if err != nil || end <= first {
 		return err
 	}
+	_, err = t.dropChangelogs(ctx, first, last, end, earliest, done)
+	return err
+}
+
+// sweepChangelogs deletes all long-lived changelogs where the options do not keep them any more, limit of them at a time.
+// (Paimon's expiry leaves them to its procedure `expire_changelogs`, `ExpireChangelogImpl.expireAll`.) It comes before the
+// expiry of snapshots, which then goes by options that spare nothing of what a changelog names. left: a consumer or a read
+// wants one of them, or a tag has come in between; then no snapshot may expire yet.
+func (t *Table) sweepChangelogs(ctx context.Context, limit int, done *Expired) (left bool, err error) {
+	o, err := t.latestOptions(ctx)
+	if err != nil || o.ChangelogDecoupled() {
+		return false, err
+	}
+	ids, err := t.longLivedIDs(ctx, changelogDir)
+	if err != nil || len(ids) == 0 {
+		return false, err
+	}
+	oldest, newest, _, err := t.span(ctx)
+	if err != nil || newest == 0 {
+		return false, err
+	}
+	earliest, err := t.readSnapshot(ctx, oldest)
+	if err != nil {
+		return false, err
+	}
+	// One whose snapshot is there, too, is of an expiry that was cut short. The snapshot keeps all that it names.
+	n, _ := slices.BinarySearch(ids, oldest)
+	for _, id := range ids[n:] {
+		if err := t.store.Delete(ctx, changelogName(id)); err != nil {
+			return false, err
+		}
+		done.Changelogs++
+	}
+	for ids = ids[:n]; len(ids) > 0; {
+		first, last := ids[0], ids[len(ids)-1]
+		end, err := t.wanted(ctx)
+		if err != nil {
+			return false, err
+		}
+		end = min(end, last+1)
+		if limit > 0 {
+			end = min(end, first+int64(limit))
+		}
+		if end <= first {
+			return true, nil
+		}
+		if gone, err := t.dropChangelogs(ctx, first, last, end, earliest, done); err != nil || !gone {
+			return true, err
+		}
+		n, _ := slices.BinarySearch(ids, end)
+		ids = ids[n:]
+	}
+	return false, nil
+}
+
+// latestOptions gives the options of the newest schema.
+func (t *Table) latestOptions(ctx context.Context) (schema.Options, error) {
+	s, err := t.LatestSchema(ctx)
+	if err != nil {
+		return schema.Options{}, err
+	}
+	return s.ParseOptions()
+}
+
+// dropChangelogs deletes the long-lived changelogs from first up to another one without it, and what only they need. last
+// is the latest one there is. gone: they were not wanted at the last moment.
+func (t *Table) dropChangelogs(ctx context.Context, first, last, end int64, earliest *Snapshot, done *Expired) (gone bool, err error) {
 	tags, err := t.Tags(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	x, err := t.planChangelogs(ctx, first, last, end, earliest)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if wanted, err := t.wantedSince(ctx, end, tags); err != nil || wanted {
-		return err
+		return false, err
 	}
+	swept, n := t.swept, 0
 	t.swept = false // until this one has come to its end
 	err = t.carryOut(ctx, x, expiryRecord{End: end, Told: true}, done, func() error {
 		if end > last { // Paimon would take the hint for a changelog that is there
@@ -91,12 +155,15 @@ func (t *Table) expireChangelogs(ctx context.Context, limit int, now time.Time, 
 			if err := t.store.Delete(ctx, changelogName(id)); err != nil {
 				return err
 			}
-			done.Changelogs++
+			n++
 		}
 		return t.replace(ctx, changelogEarliestHint, strconv.AppendInt(nil, end, 10)) // durable, and so are the deletions
 	})
-	t.swept = err == nil
-	return err
+	done.Changelogs += n
+	if err == nil {
+		t.swept = swept
+	}
+	return err == nil, err
 }
 
 // longLivedSpan gives the earliest and the latest long-lived changelog below the earliest snapshot, 0 if there is none. The
@@ -126,17 +193,14 @@ func (t *Table) longLivedSpan(ctx context.Context, earliest int64, sweep bool) (
 	return ids[0], ids[n-1], nil
 }
 
-// changelogsUntil gives the id of the first changelog that stays.
+// changelogsUntil gives the id of the first changelog that stays where the options keep them.
 func (t *Table) changelogsUntil(ctx context.Context, first, last int64, o *schema.Options, limit int, now time.Time) (int64, error) {
-	end, must := last+1, first // those below must go, whatever their age
-	if o.ChangelogDecoupled() {
-		latest, err := t.Latest(ctx)
-		if err != nil {
-			return 0, err
-		}
-		end = min(last, latest.ID-int64(o.Changelog.NumRetainedMin)+1)
-		must = max(first, latest.ID-int64(o.Changelog.NumRetainedMax)+1)
+	latest, err := t.Latest(ctx)
+	if err != nil {
+		return 0, err
 	}
+	end := min(last, latest.ID-int64(o.Changelog.NumRetainedMin)+1)
+	must := max(first, latest.ID-int64(o.Changelog.NumRetainedMax)+1) // those below must go, whatever their age
 	wanted, err := t.wanted(ctx)
 	if err != nil {
 		return 0, err
@@ -144,9 +208,6 @@ func (t *Table) changelogsUntil(ctx context.Context, first, last int64, o *schem
 	end = min(end, wanted)
 	if limit > 0 {
 		end = min(end, first+int64(limit))
-	}
-	if !o.ChangelogDecoupled() {
-		return end, nil
 	}
 	young := now.Add(-o.Changelog.TimeRetained).UnixMilli()
 	for id := must; id < end; id++ {
@@ -206,7 +267,7 @@ func (t *Table) planChangelogs(ctx context.Context, first, last, end int64, earl
 		}
 	}
 	// Manifests that a later changelog names are named by all in between that have kept their manifests.
-	for id := end; id <= last && x.toldByData; id++ {
+	for id := end; id <= last && x.byData; id++ {
 		c, err := t.LongLived(ctx, id)
 		if errors.Is(err, storage.ErrNotFound) {
 			continue
@@ -220,6 +281,17 @@ func (t *Table) planChangelogs(ctx context.Context, first, last, end int64, earl
 			}
 			break
 		}
+	}
+	if end > last {
+		// All go: no other changelog will take with it what the earliest snapshot removed and told the changes of one of these.
+		delta, err := t.Delta(ctx, earliest)
+		if err == nil {
+			err = x.follow(delta, func(e *Entry) bool { return !appended(e) })
+		}
+		if err != nil {
+			return nil, err
+		}
+		end = max(end, earliest.ID)
 	}
 	if err := x.staying(ctx, earliest, false); err != nil {
 		return nil, err
@@ -260,9 +332,9 @@ func (x *expiry) told(ctx context.Context, c *Snapshot) (delta, changes []Entry,
 	return delta, changes, err
 }
 
-// needs protects what a long-lived changelog needs.
-func (x *expiry) needs(ctx context.Context, c *Snapshot) error {
-	if !x.toldByData && c.ChangelogManifestList != nil {
+// needs protects what a long-lived changelog needs. byData: its changes are told by the data files that it added.
+func (x *expiry) needs(ctx context.Context, c *Snapshot, byData bool) error {
+	if !byData && c.ChangelogManifestList != nil {
 		metas, err := ifThere(x.table.readList(ctx, *c.ChangelogManifestList, c.ChangelogManifestListSize))
 		if err != nil {
 			return fmt.Errorf("changelog %d: %w", c.ID, err)
@@ -271,7 +343,7 @@ func (x *expiry) needs(ctx context.Context, c *Snapshot) error {
 		x.mu.Lock()
 		x.stays[manifestPath(*c.ChangelogManifestList)] = struct{}{}
 		x.mu.Unlock()
-	} else if x.toldByData {
+	} else if byData {
 		if _, err := x.lives(ctx, c, x.stays, x.stays); err != nil {
 			return err
 		}
@@ -284,7 +356,7 @@ func (x *expiry) needs(ctx context.Context, c *Snapshot) error {
 		return err
 	}
 	for i := range delta {
-		if x.toldByData && delta[i].Kind == Add && appended(&delta[i]) {
+		if byData && delta[i].Kind == Add && appended(&delta[i]) {
 			changes = append(changes, delta[i])
 		}
 	}
@@ -308,7 +380,7 @@ func (x *expiry) needLongLived(ctx context.Context, end int64) error {
 		}
 		c, err := x.table.LongLived(ctx, id)
 		if err == nil {
-			err = x.needs(ctx, c)
+			err = x.needs(ctx, c, x.byData)
 		}
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			return err
@@ -325,14 +397,14 @@ func (x *expiry) protectTold(ctx context.Context, s, earliest *Snapshot) error {
 		return err
 	}
 	if c, err := x.table.LongLived(ctx, s.ID); err == nil {
-		err = x.needs(ctx, c)
+		err = x.needs(ctx, c, x.byData)
 		if err != nil {
 			return err
 		}
 	} else if !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}
-	if !x.toldByData {
+	if !x.byData {
 		return nil
 	}
 	whole := false // manifests are protected: see planChangelogs

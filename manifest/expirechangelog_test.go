@@ -197,7 +197,11 @@ func (w *told) exactly(what, producer string) (first, earliest int64) {
 			w.snapshot(want, s)
 		}
 	}
-	if producer == "none" && e.ID > 1 {
+	o, err := fresh.latestOptions(ctx)
+	if err != nil {
+		w.t.Fatal(what, err)
+	}
+	if producer == "none" && e.ID > 1 && o.ChangelogDecoupled() {
 		w.removed(want, e)
 	}
 	tags, err := fresh.Tags(ctx)
@@ -418,19 +422,10 @@ func TestChangelogsEnd(t *testing.T) {
 	if s, err := w.tab.ToldSince(ctx, farFuture); s != nil || err != nil {
 		t.Error(s, err)
 	}
-	var changes []schema.Change
-	for name := range toldOptions {
-		if strings.HasPrefix(name, "changelog.") {
-			changes = append(changes, schema.RemoveOption{Name: name})
-		}
-	}
-	if _, _, err := w.tab.AlterSchema(ctx, changes); err != nil {
-		t.Fatal(err)
-	}
+	w.unset()
 	held := Open(store, testEnv(2))
 	release := held.Hold(16)
 	for _, c := range []struct{ gone, first int64 }{{4, 16}, {2, 18}} {
-		held.swept = false
 		done, err := held.Expire(ctx, toldRetention, farFuture)
 		first, ferr := w.tab.EarliestTold(ctx)
 		if err != nil || ferr != nil || int64(done.Changelogs) != c.gone || first.ID != c.first {
@@ -441,6 +436,170 @@ func TestChangelogsEnd(t *testing.T) {
 	for _, name := range listing(t, store) {
 		if strings.HasPrefix(name, "changelog/changelog-") || name == changelogLatestHint {
 			t.Error(name, "is left")
+		}
+	}
+}
+
+// unset removes the options that keep changelogs.
+func (w *told) unset() {
+	w.t.Helper()
+	var changes []schema.Change
+	for name := range toldOptions {
+		if strings.HasPrefix(name, "changelog.") {
+			changes = append(changes, schema.RemoveOption{Name: name})
+		}
+	}
+	if _, _, err := w.tab.AlterSchema(w.t.Context(), changes); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestChangelogsUnset: the options go while a Table expires and goes on to; its next expiry deletes all changelogs, however
+// few snapshots may go at a time, and what a tag does not name of what they told is gone once their successors expire.
+// Deleting a tag before that expiry spares what they need.
+func TestChangelogsUnset(t *testing.T) {
+	sd := seed(t)
+	ctx := t.Context()
+	for round := range 12 {
+		producer := []string{"none", "lookup"}[round%2]
+		what := fmt.Sprintf("seed %d, round %d, %s", sd, round, producer)
+		w := newTold(t, storage.NewMem(), rand.New(rand.NewPCG(sd, uint64(round))), producer)
+		for range 6 {
+			w.commit(producer)
+		}
+		s, err := w.tab.Latest(ctx)
+		if err == nil {
+			err = errors.Join(w.tab.CreateTag(ctx, "kept", s, 0), w.tab.CreateTag(ctx, "dropped", s, 0))
+		}
+		for range 6 {
+			w.commit(producer)
+		}
+		if err == nil {
+			_, err = w.tab.Expire(ctx, toldRetention, farFuture)
+		}
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		w.exactly(what, producer)
+		w.unset()
+		if round%4 < 2 {
+			_, err = w.tab.DeleteTag(ctx, "kept")
+		}
+		if err == nil {
+			_, err = w.tab.DeleteTag(ctx, "dropped")
+		}
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		w.whole(what, producer)
+		few := toldRetention
+		few.Limit = 2
+		for i := range 5 {
+			done, err := w.tab.Expire(ctx, few, farFuture)
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			if first, earliest := w.exactly(what, producer); first != earliest || i == 0 && done.Changelogs == 0 {
+				t.Fatalf("%s: changes from %d, snapshots from %d; %+v", what, first, earliest, done)
+			}
+			w.commit(producer)
+			w.commit(producer)
+		}
+	}
+}
+
+// TestChangelogsUnsetKilled: the same, wherever that expiry is killed.
+func TestChangelogsUnsetKilled(t *testing.T) {
+	sd := seed(t)
+	ctx := t.Context()
+	for at := 1; ; at += 3 {
+		what := fmt.Sprintf("seed %d, killed at call %d", sd, at)
+		store := storage.NewMem()
+		w := newTold(t, store, rand.New(rand.NewPCG(sd, uint64(at))), "none")
+		for range 12 {
+			w.commit("none")
+		}
+		if _, err := w.tab.Expire(ctx, toldRetention, farFuture); err != nil {
+			t.Fatal(what, err)
+		}
+		w.commit("none")
+		n, killed := 0, false
+		var mu sync.Mutex
+		dying := Open(storage.WithFaults(store, func(storage.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n >= at {
+				killed = true
+				return errInjected
+			}
+			return nil
+		}), testEnv(1))
+		first := w.tab
+		if at%2 == 0 { // what is killed leaves changelogs, beside snapshots too
+			first = dying
+		}
+		_, err := first.Expire(ctx, toldRetention, farFuture)
+		w.unset()
+		few := toldRetention
+		few.Limit = 2
+		if err == nil {
+			_, err = dying.Expire(ctx, few, farFuture)
+		}
+		if err != nil && !errors.Is(err, errInjected) {
+			t.Fatal(what, err)
+		}
+		w.whole(what, "none")
+		if _, err := Open(store, testEnv(2)).Expire(ctx, toldRetention, farFuture); err != nil {
+			t.Fatal(what, err)
+		}
+		if first, earliest := w.exactly(what, "none"); first != 11 || earliest != 11 {
+			t.Fatalf("%s: changes from %d, snapshots from %d", what, first, earliest)
+		}
+		if !killed {
+			break
+		}
+	}
+}
+
+// TestBranchChangelogs: what tells the changes of a branch's long-lived changelogs stays, whatever the options of the main
+// branch are, for those are not the branch's.
+func TestBranchChangelogs(t *testing.T) {
+	ctx := t.Context()
+	for _, c := range []struct{ main, branch string }{{"none", "none"}, {"lookup", "none"}, {"none", "lookup"}} {
+		store := storage.NewMem()
+		w := newTold(t, store, rand.New(rand.NewPCG(seed(t), 1)), c.main)
+		w.unset()
+		for range 20 {
+			w.commit(c.branch)
+		}
+		var all []*Snapshot
+		for id := int64(1); id <= 15; id++ {
+			s, err := w.tab.Snapshot(ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			putTag(t, store, "branch/branch-b/"+changelogName(id), s)
+			all = append(all, s)
+		}
+		if _, err := w.tab.Expire(ctx, toldRetention, farFuture); err != nil {
+			t.Fatal(err)
+		}
+		need := map[string]bool{}
+		for _, s := range all {
+			w.changes(need, s)
+			if c.branch == "none" {
+				w.list(need, s.DeltaManifestList, s.DeltaManifestListSize)
+				delta, err := w.tab.Delta(ctx, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.files(need, delta, func(e *Entry) bool { return added(e) && appended(e) })
+			}
+		}
+		for name := range need {
+			if ok, err := w.tab.exists(ctx, name); err != nil || !ok {
+				t.Errorf("main %s, branch %s: %s is gone (%v)", c.main, c.branch, name, err)
+			}
 		}
 	}
 }
