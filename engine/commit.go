@@ -73,8 +73,10 @@ func (t *Table) Holds(made, newer *schema.Schema) bool {
 	if made.ID >= newer.ID || made.Covers(newer) {
 		return true
 	}
+	t.alterMu.Lock()
+	defer t.alterMu.Unlock()
 	for id := made.ID + 1; id <= newer.ID; id++ {
-		if _, own := t.altered.Load(id); !own {
+		if !t.altered[id] {
 			return false
 		}
 	}

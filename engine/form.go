@@ -90,12 +90,17 @@ func (t *Table) LookForSchema(ctx context.Context) (*schema.Schema, error) {
 // Alter changes the schema of the table (manifest.Table.AlterSchema) and gives the one that has all the changes. The
 // handle goes on with its schema until Follow is called. It is for changes that rows ask for: see Holds.
 func (t *Table) Alter(ctx context.Context, changes []schema.Change) (*schema.Schema, error) {
+	t.alterMu.Lock()
+	defer t.alterMu.Unlock()
 	s, made, err := t.meta.AlterSchema(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
 	if made {
-		t.altered.Store(s.ID, nil)
+		if t.altered == nil {
+			t.altered = map[int64]bool{}
+		}
+		t.altered[s.ID] = true
 	}
 	t.sawSchema(s)
 	return s, nil

@@ -29,8 +29,10 @@ type Table struct {
 	env   Env
 	form  atomic.Pointer[form]          // stored under mu
 	newer atomic.Pointer[schema.Schema] // newest schema seen
-	// altered has the ids of the schemas that Alter made.
-	altered sync.Map
+	// altered has the ids of the schemas that Alter made. alterMu is held while it makes one, so that nobody takes that for
+	// another writer's.
+	alterMu sync.Mutex
+	altered map[int64]bool
 
 	user    string // commit user
 	epoch   int64  // 0: no job

@@ -118,6 +118,7 @@ func (t *Table) checkRows(f *form, b schema.Batch) error {
 		if want := f.router.arrow.Field(i).Type; !arrow.TypeEqual(c.DataType(), want) {
 			return fmt.Errorf("%w: column %q is %s, the table needs %s", ErrRows, fields[i].Name, c.DataType(), want)
 		}
+		countNulls(c)
 		if fields[i].Type.NotNull && c.NullN() > 0 {
 			return fmt.Errorf("%w: column %q is NOT NULL and has %d nulls", ErrRows, fields[i].Name, c.NullN())
 		}
@@ -130,6 +131,23 @@ func (t *Table) checkRows(f *form, b schema.Batch) error {
 		}
 	}
 	return nil
+}
+
+// countNulls counts the nulls of an array and those inside, where that was put off: an array keeps its count when it is first
+// asked for it, and the shares of a flush ask at the same time.
+func countNulls(a arrow.Array) {
+	a.NullN()
+	switch t := a.(type) {
+	case *array.Struct:
+		for i := range t.NumField() {
+			countNulls(t.Field(i))
+		}
+	case *array.Map:
+		countNulls(t.Keys())
+		countNulls(t.Items())
+	case *array.List:
+		countNulls(t.ListValues())
+	}
 }
 
 // batchBytes estimates the memory a batch keeps alive.
@@ -394,6 +412,7 @@ func join(batches []schema.Batch, rows int) (datafile.Rows, error) {
 		if err != nil {
 			return out, fmt.Errorf("joining buffered batches: %w", err)
 		}
+		countNulls(col)
 		out.Cols = append(out.Cols, col)
 	}
 	kinds := false

@@ -91,9 +91,10 @@ func (c *cdcTable) run(commits ...[]happened) error {
 	}
 	env, limits := testEnv(), Limits{}.withDefaults()
 	b := batcher{dec: dec, schema: cfg.Schema, follower: newFollower(table, cfg, env, Events{}, limits), pairs: cfg.Format.Events()}
+	done := c.n // as far as the committer has come
 	com := &committer{table: table, follower: b.follower, dead: dead, env: env, limits: limits,
 		progress: func() Progress {
-			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: fmt.Sprint(c.n)}}
+			return Progress{Properties: map[string]string{PropKind: kindLines, PropLine: fmt.Sprint(done)}}
 		}}
 	src := func(ctx context.Context, out chan<- unit) error {
 		b.out = out
@@ -112,7 +113,8 @@ func (c *cdcTable) run(commits ...[]happened) error {
 				}
 			}
 			b.urgent = true
-			for !b.emit(ctx, true, 0, func() func() { return func() {} }) && ctx.Err() == nil {
+			at := c.n
+			for !b.emit(ctx, true, 0, func() func() { return func() { done = at } }) && ctx.Err() == nil {
 			}
 		}
 		return nil
