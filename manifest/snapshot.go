@@ -23,6 +23,9 @@ func encodeSnapshot(s *Snapshot) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write %s: %w", snapshotName(s.ID), err)
 	}
+	if len(data) > maxSnapshotSize { // nobody could read it, nor commit after it
+		return nil, refusal{fmt.Errorf("write %s: it would have %d bytes, more than the %d that are read; its properties are too large", snapshotName(s.ID), len(data), maxSnapshotSize)}
+	}
 	return data, nil
 }
 
