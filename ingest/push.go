@@ -20,7 +20,7 @@ import (
 
 var (
 	// ErrBusy: there is no room for a request now; nothing of it was written.
-	ErrBusy = errors.New("too many rows wait to be written")
+	ErrBusy = errors.New("no room for it now")
 	// ErrNotWritten: the table was closed, or failed, before a request was written; nothing of it was.
 	ErrNotWritten = errors.New("not written")
 	// ErrOutcome: a request was being written when the table failed, and may have been. Asked again with the same key or
@@ -38,7 +38,7 @@ type PushConfig struct {
 	Limits   Limits
 	MaxRows  int   // lines of a request. Default 1,000,000
 	Waiting  int64 // bytes of requests that wait for their commit and what is made of them; beyond it ErrBusy. Default 256 MiB
-	Remember int   // keys and clients that are remembered. Default 1000
+	Remember int   // keys, and as many clients, that are remembered; while they are younger than ten minutes: ErrBusy. Default 10,000
 	Snapshot int64 // the newest of the table when it was opened
 }
 
@@ -110,6 +110,7 @@ type Pusher struct {
 	last    Progress  // that of pos, as the last snapshot has it
 	pending []*pushed // written, not committed
 	byKey   map[string]*pushed
+	fresh   map[byte]int // of pending, by kind: those that take new room in the memory
 	tick    <-chan time.Time
 	tally   Committed
 }
@@ -151,7 +152,7 @@ func NewPusher(ctx context.Context, cfg PushConfig, table Table, dead DeadLetter
 		cfg.Waiting = 256 << 20
 	}
 	if cfg.Remember <= 0 {
-		cfg.Remember = 1000
+		cfg.Remember = 10_000
 	}
 	if f := cfg.Decode.Format; f != "" && f != decode.JSON {
 		return nil, fmt.Errorf("%w: format %q cannot be pushed, only %q", ErrConfig, f, decode.JSON)
@@ -161,7 +162,7 @@ func NewPusher(ctx context.Context, cfg PushConfig, table Table, dead DeadLetter
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	p := &Pusher{cfg: cfg, table: table, dead: dead, env: env, event: events, in: make(chan *pushed), ended: make(chan struct{}),
-		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), byKey: map[string]*pushed{}}
+		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), byKey: map[string]*pushed{}, fresh: map[byte]int{}}
 	p.schema.Store(table.Schema())
 	last, _, err := table.LastProgress(ctx)
 	if err != nil {
@@ -302,6 +303,11 @@ func (p *Pusher) take(ctx context.Context, q *pushed) error {
 			}
 			return p.take(ctx, q)
 		}
+		if known, now := p.pos.memory.of(id), p.env.Now(); !known.isYoung(id, now) && known.young(now)+p.fresh[id[0]] >= p.cfg.Remember {
+			q.tell(PushAnswer{}, fmt.Errorf("%w: the table remembers %d keys or clients of the last ten minutes, as many as it may (push.remember); clients with sequence numbers need one place each",
+				ErrBusy, p.cfg.Remember))
+			return nil
+		}
 	}
 	if p.table.Stalled() != nil {
 		q.tell(PushAnswer{}, fmt.Errorf("%w: the table waits for compaction", ErrBusy))
@@ -336,6 +342,9 @@ func (p *Pusher) write(ctx context.Context, q *pushed) error {
 	p.pending = append(p.pending, q)
 	if id := q.identity(); id != "" {
 		p.byKey[id] = q
+		if !p.pos.memory.of(id).isYoung(id, p.env.Now()) {
+			p.fresh[id[0]]++
+		}
 	}
 	p.tally.Records += q.rows.lines
 	p.tally.Rows += q.rows.rows
@@ -393,9 +402,11 @@ func (p *Pusher) commit(ctx context.Context) error {
 // next is the position behind what was taken.
 func (p *Pusher) next() pushPosition {
 	n := pushPosition{records: p.pos.records + p.tally.Records, rejected: p.pos.rejected + p.tally.Rejected, memory: p.pos.memory.clone()}
+	now := p.env.Now()
 	for _, q := range p.pending {
-		n.memory.put(q, PushAnswer{Accepted: q.rows.lines - int64(len(q.rows.letters)), Refused: int64(len(q.rows.letters))}, p.cfg.Remember)
+		n.memory.put(q, PushAnswer{Accepted: q.rows.lines - int64(len(q.rows.letters)), Refused: int64(len(q.rows.letters))}, now)
 	}
+	n.memory.trim(now, p.cfg.Remember)
 	return n
 }
 
@@ -430,6 +441,7 @@ func (p *Pusher) committed(ctx context.Context, snap *manifest.Snapshot, took ti
 	t.Took, t.Snapshot = took, snap.ID
 	p.pending, p.tally = nil, Committed{}
 	clear(p.byKey)
+	clear(p.fresh)
 	if p.event.Committed != nil {
 		p.event.Committed(t)
 	}
@@ -444,6 +456,7 @@ func (p *Pusher) again(ctx context.Context) error {
 	requests := p.pending
 	p.pending, p.tally = nil, Committed{}
 	clear(p.byKey)
+	clear(p.fresh)
 	fail := func(err error) error {
 		p.pending = append(p.pending, requests...) // Run tells them
 		return err

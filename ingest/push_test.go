@@ -107,7 +107,13 @@ func TestPush(t *testing.T) {
 		r.Key = k
 		x.ok(r, PushAnswer{Snapshot: -1})
 	}
-	x.ok(key, PushAnswer{Snapshot: -1, Accepted: 1}) // forgotten: the horizon is three
+	r := push("")
+	r.Key = "k4"
+	if _, err := x.Push(t.Context(), r); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "push.remember") {
+		t.Errorf("one key more than are remembered: %v", err)
+	}
+	x.ok(key, PushAnswer{Snapshot: 3, Accepted: 1, Repeated: true}) // not driven out
+	x.ok(seq(10, `{"id":7}`), PushAnswer{Snapshot: -1, Accepted: 1})
 }
 
 // TestPushRefused: bad lines refuse a request or become dead letters; a look for a newer schema comes before.
@@ -187,13 +193,54 @@ func TestPushMemory(t *testing.T) {
 		}
 	}
 	var m pushMemory
-	for i := range 5 {
-		m.put(&pushed{PushRequest: PushRequest{Client: "c", Sequence: int64(i)}, sum: 0xffffffff}, PushAnswer{Accepted: int64(i)}, 3)
-		m.put(&pushed{PushRequest: PushRequest{Key: fmt.Sprint("k", i)}}, PushAnswer{}, 3)
+	now := time.Unix(1e9, 0)
+	put := func(key, client string, seq int64) {
+		m.put(&pushed{PushRequest: PushRequest{Key: key, Client: client, Sequence: seq}, sum: 0xffffffff}, PushAnswer{Accepted: seq}, now)
 	}
-	back, err := parsePushMemory(m.String())
-	if err != nil || len(back.list) != 3 || back.String() != m.String() {
-		t.Errorf("%s %v", m.String(), err)
+	for i := range 5 {
+		put("", "c", int64(i))
+		put(fmt.Sprint("k", i), "", 0)
+	}
+	m.trim(now, 3)
+	for range 2 {
+		back, err := parsePushMemory(m.String())
+		if err != nil || back.String() != m.String() {
+			t.Errorf("%s %v", m.String(), err)
+		}
+		if len(m.clients.list) != 1 || m.clients.list[0].sequence != 4 || len(m.keys.list) != 5 || m.keys.young(now) != 5 {
+			t.Errorf("remembered %+v", m)
+		}
+		now = now.Add(pushHorizon)
+		m.trim(now, 3) // they are just young enough
+	}
+	put("k5", "", 0)
+	m.trim(now, 3)
+	if len(m.clients.list) != 1 || len(m.keys.list) != 3 || m.keys.young(now) != 1 || m.keys.find("k"+m.keys.list[1].id[1:]) == nil {
+		t.Errorf("after the horizon: %+v", m)
+	}
+	now = now.Add(-time.Hour)
+	if m.trim(now, 3); m.keys.young(now) != 3 || m.keys.young(now.Add(2*pushHorizon)) != 0 {
+		t.Errorf("after the clock was set back: %+v", m)
+	}
+	old, err := parsePushMemory("kx,0,f,7,1,0")
+	if err != nil || old.keys.young(now) != 0 || old.keys.list[0].answer.Snapshot != 7 {
+		t.Errorf("of an older version: %+v %v", old, err)
+	}
+}
+
+// TestPushMemoryMany: a commit of many requests beside many that are remembered takes no time for each pair.
+func TestPushMemoryMany(t *testing.T) {
+	var m pushMemory
+	now, start := time.Unix(1e9, 0), time.Now()
+	for i := range 100_000 {
+		m.put(&pushed{PushRequest: PushRequest{Key: fmt.Sprint("k", i)}}, PushAnswer{}, now)
+		if i == 50_000 {
+			m.trim(now, 50_000)
+		}
+	}
+	m.trim(now, 50_000)
+	if took := time.Since(start); len(m.keys.list) != 100_000 || took > 10*time.Second {
+		t.Errorf("%d keys in %v", len(m.keys.list), took)
 	}
 }
 

@@ -1,12 +1,14 @@
 package ingest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // propPushKnown is the snapshot property that holds what is remembered of requests (pushMemory).
@@ -15,9 +17,18 @@ const (
 	propPushKnown = "calve.push.known"
 )
 
-// pushMemory are the newest requests with a key, and the newest one of each client, oldest first. Keys and client names
-// are kept as the first 18 bytes of their SHA-256.
-type pushMemory struct {
+// Requests are remembered for pushHorizon, and the newest pushFloor of a kind however old they are.
+const (
+	pushHorizon = 10 * time.Minute
+	pushFloor   = 1000
+)
+
+// pushMemory are requests with a key, and the newest one of each client; neither kind drives out the other. Keys and
+// client names are kept as the first 18 bytes of their SHA-256.
+type pushMemory struct{ keys, clients pushList }
+
+// pushList are requests of one kind, oldest first.
+type pushList struct {
 	list []remembered
 	at   map[string]int // in list, by id; nil: to be made
 }
@@ -26,6 +37,7 @@ type remembered struct {
 	id       string // identity
 	sequence int64  // of a client
 	sum      uint32 // of the body
+	time     int64  // when it was committed, in seconds since 1970
 	answer   PushAnswer
 }
 
@@ -42,17 +54,30 @@ func (q *pushed) identity() string {
 	return kind + base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-func (m *pushMemory) index() map[string]int {
-	if m.at == nil {
-		m.at = make(map[string]int, len(m.list))
-		for i := range m.list {
-			m.at[m.list[i].id] = i
-		}
+// of gives the list that has the requests of an identity's kind.
+func (m *pushMemory) of(id string) *pushList {
+	if id[0] == 'c' {
+		return &m.clients
 	}
-	return m.at
+	return &m.keys
 }
 
-func (m *pushMemory) clone() pushMemory { return pushMemory{list: slices.Clone(m.list)} }
+func (m *pushMemory) clone() pushMemory {
+	return pushMemory{pushList{list: slices.Clone(m.keys.list)}, pushList{list: slices.Clone(m.clients.list)}}
+}
+
+func (l *pushList) find(id string) *remembered {
+	if l.at == nil {
+		l.at = make(map[string]int, len(l.list))
+		for i := range l.list {
+			l.at[l.list[i].id] = i
+		}
+	}
+	if i, ok := l.at[id]; ok {
+		return &l.list[i]
+	}
+	return nil
+}
 
 // find tells whether a request was written, and how it was answered.
 func (m *pushMemory) find(q *pushed) (PushAnswer, bool, error) {
@@ -60,12 +85,10 @@ func (m *pushMemory) find(q *pushed) (PushAnswer, bool, error) {
 	if id == "" {
 		return PushAnswer{}, false, nil
 	}
-	i, ok := m.index()[id]
-	if !ok {
-		return PushAnswer{}, false, nil
-	}
-	r := &m.list[i]
+	r := m.of(id).find(id)
 	switch {
+	case r == nil:
+		return PushAnswer{}, false, nil
 	case q.Client != "" && q.Sequence > r.sequence:
 		return PushAnswer{}, false, nil
 	case q.Client != "" && q.Sequence < r.sequence:
@@ -78,57 +101,98 @@ func (m *pushMemory) find(q *pushed) (PushAnswer, bool, error) {
 	return a, true, nil
 }
 
-// put remembers a request whose snapshot is to come, and forgets the oldest beyond a number.
-func (m *pushMemory) put(q *pushed, a PushAnswer, most int) {
-	id := q.identity()
-	if id == "" {
-		return
+// young counts the requests that may not be forgotten yet.
+func (l *pushList) young(now time.Time) int {
+	since := now.Add(-pushHorizon).Unix()
+	old, _ := slices.BinarySearchFunc(l.list, since, func(r remembered, t int64) int { return cmp.Compare(r.time, t) })
+	return len(l.list) - old
+}
+
+// isYoung tells whether a request is one of them.
+func (l *pushList) isYoung(id string, now time.Time) bool {
+	r := l.find(id)
+	return r != nil && r.time >= now.Add(-pushHorizon).Unix()
+}
+
+// put remembers a request whose snapshot is to come. Trim comes before anything else then.
+func (m *pushMemory) put(q *pushed, a PushAnswer, now time.Time) {
+	if id := q.identity(); id != "" {
+		l := m.of(id)
+		l.list = append(l.list, remembered{id, q.Sequence, q.sum, now.Unix(), a})
 	}
-	if i, ok := m.index()[id]; ok {
-		m.list = slices.Delete(m.list, i, i+1)
+}
+
+// trim leaves one entry of each client, and forgets what is old.
+func (m *pushMemory) trim(now time.Time, most int) {
+	m.keys.trim(now, most)
+	m.clients.trim(now, most)
+}
+
+func (l *pushList) trim(now time.Time, most int) {
+	since, floor := now.Add(-pushHorizon).Unix(), min(most, pushFloor)
+	seen := make(map[string]bool, len(l.list))
+	to := len(l.list)
+	for i := len(l.list) - 1; i >= 0; i-- {
+		r := l.list[i]
+		r.time = min(r.time, now.Unix()) // a clock was wrong, or is another process's
+		if seen[r.id] || r.time < since && len(seen) >= floor {
+			continue
+		}
+		seen[r.id] = true
+		to--
+		l.list[to] = r
 	}
-	m.list = append(m.list, remembered{id, q.Sequence, q.sum, a})
-	if n := len(m.list) - most; n > 0 {
-		m.list = slices.Delete(m.list, 0, n)
-	}
-	m.at = nil
+	l.list, l.at = slices.Delete(l.list, 0, to), nil
 }
 
 // published notes the snapshot of those that had none yet.
 func (m *pushMemory) published(snapshot int64) {
-	for i := range m.list {
-		if m.list[i].answer.Snapshot == 0 {
-			m.list[i].answer.Snapshot = snapshot
+	for _, l := range [][]remembered{m.keys.list, m.clients.list} {
+		for i := range l {
+			if l[i].answer.Snapshot == 0 {
+				l[i].answer.Snapshot = snapshot
+			}
 		}
 	}
 }
 
-// String is the form in a snapshot: entries of id, sequence, sum, snapshot, accepted and refused. The snapshot of the
-// newest is 0: it is the one that the text stands in.
+// String is the form in a snapshot: entries of id, sequence, sum, snapshot, accepted, refused and time. The snapshot of
+// the newest is 0: it is the one that the text stands in.
 func (m *pushMemory) String() string {
-	var b strings.Builder
-	for _, r := range m.list {
-		if b.Len() > 0 {
-			b.WriteByte(' ')
+	b := make([]byte, 0, 80*(len(m.keys.list)+len(m.clients.list)))
+	for _, l := range [][]remembered{m.keys.list, m.clients.list} {
+		for _, r := range l {
+			if len(b) > 0 {
+				b = append(b, ' ')
+			}
+			b = append(b, r.id...)
+			b = strconv.AppendInt(append(b, ','), r.sequence, 10)
+			b = strconv.AppendUint(append(b, ','), uint64(r.sum), 16)
+			for _, n := range [...]int64{r.answer.Snapshot, r.answer.Accepted, r.answer.Refused, r.time} {
+				b = strconv.AppendInt(append(b, ','), n, 10)
+			}
 		}
-		fmt.Fprintf(&b, "%s,%d,%x,%d,%d,%d", r.id, r.sequence, r.sum, r.answer.Snapshot, r.answer.Accepted, r.answer.Refused)
 	}
-	return b.String()
+	return string(b)
 }
 
 // maxPushMemory bounds what is read.
 const maxPushMemory = 1 << 24
 
+// parsePushMemory reads it. Entries of older versions have no time.
 func parsePushMemory(text string) (m pushMemory, err error) {
 	if len(text) > maxPushMemory {
 		return m, fmt.Errorf("snapshot property %s has %d bytes", propPushKnown, len(text))
 	}
 	for _, entry := range strings.Fields(text) {
 		f := strings.Split(entry, ",")
-		if len(f) != 6 || f[0] == "" {
+		if len(f) == 6 {
+			f = append(f, "0")
+		}
+		if len(f) != 7 || f[0] == "" {
 			return m, fmt.Errorf("snapshot property %s: %q is no entry", propPushKnown, entry)
 		}
-		var n [5]int64
+		var n [6]int64
 		for i, s := range f[1:] {
 			base := 10
 			if i == 1 {
@@ -138,7 +202,8 @@ func parsePushMemory(text string) (m pushMemory, err error) {
 				return m, fmt.Errorf("snapshot property %s: %q is no entry", propPushKnown, entry)
 			}
 		}
-		m.list = append(m.list, remembered{f[0], n[0], uint32(n[1]), PushAnswer{Snapshot: n[2], Accepted: n[3], Refused: n[4]}})
+		l := m.of(f[0])
+		l.list = append(l.list, remembered{f[0], n[0], uint32(n[1]), n[5], PushAnswer{Snapshot: n[2], Accepted: n[3], Refused: n[4]}})
 	}
 	return m, nil
 }

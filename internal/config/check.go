@@ -65,6 +65,9 @@ func (c *checker) together(cfg *Config) {
 		if p.Push != nil && p.Create != nil && p.Create.Columns == "" {
 			c.failAt(at+".create", "columns is missing: with push there are no records to take them from before the table is there")
 		}
+		if p.Push != nil && p.Push.Remember > maxRemember {
+			c.failAt(at+".push.remember", "%d is more than %d", p.Push.Remember, maxRemember)
+		}
 		if !p.Many() {
 			tables[p.Table] = p.Name
 			c.dead(at, p, tables)
@@ -84,6 +87,9 @@ func (c *checker) together(cfg *Config) {
 		}
 	}
 }
+
+// maxRemember keeps what is remembered of requests well below what a snapshot may hold (16 MiB).
+const maxRemember = 50_000
 
 // dead checks the table of a pipeline's dead letters.
 func (c *checker) dead(at string, p Pipeline, tables map[string]string) {

@@ -93,7 +93,7 @@ type Push struct {
 	MaxBody  Size `yaml:"max-body" doc:"Largest body of a request, when it is expanded." default:"32mb"`
 	MaxRows  int  `yaml:"max-rows" doc:"Most lines of a request." default:"1000000"`
 	Waiting  Size `yaml:"waiting" doc:"What requests that wait for their commit may take together, their bodies and the rows made of them; beyond it clients are told to come again." default:"128mb"`
-	Remember int  `yaml:"remember" doc:"Requests with a key, and clients with sequence numbers, that are remembered; the oldest is forgotten. Each takes some 60 bytes of every snapshot." default:"1000"`
+	Remember int  `yaml:"remember" doc:"Most requests with a key that are remembered, and most clients with sequence numbers; at most 50000. None is forgotten within ten minutes: beyond it new ones are told to come again. Each takes some 70 bytes of every snapshot." default:"10000"`
 }
 
 // Dead says where refused records go, and when there are too many of them.
