@@ -62,9 +62,12 @@ func (s *Server) pushRows(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	push := p.pusher.Load()
-	if push == nil {
-		w.Header().Set("Retry-After", "1")
-		refuse(w, problem{Status: http.StatusServiceUnavailable, What: "the pipeline of the table is " + string(p.status().State) + "; nothing was written", Where: r.URL.Path, Do: "try again"})
+	if bad = p.absent(push != nil); bad != nil {
+		bad.Where = r.URL.Path
+		if bad.Status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
+		refuse(w, *bad)
 		return
 	}
 	in := &bodyReader{r: http.MaxBytesReader(w, r.Body, int64(p.cfg.Push.MaxBody)+1<<20), control: http.NewResponseController(w), now: s.env.Now, patience: s.cut}
@@ -88,6 +91,23 @@ func (s *Server) pushRows(w http.ResponseWriter, r *http.Request) {
 		p.log.Warn("pushed rows were not acknowledged", "error", err)
 	}
 	refuse(w, *bad)
+}
+
+// absent says why a pipeline cannot take rows; nil: it can, if it has a pusher. What it refuses was not written by this
+// request; an earlier one with the same key may have been.
+func (p *pipeline) absent(ready bool) *problem {
+	p.mu.Lock()
+	owner, mine, state := p.owner, p.mine, p.state
+	p.mu.Unlock()
+	switch {
+	case !mine && owner != "":
+		return &problem{Status: http.StatusMisdirectedRequest, What: "another process owns the table: " + owner + "; nothing was written by this request",
+			Do: "send it to that process, which says at its GET /status that it runs the pipeline", More: map[string]any{"written": "no", "owner": owner}}
+	case !mine || !ready:
+		return &problem{Status: http.StatusServiceUnavailable, What: "the pipeline of the table is " + string(state) + "; nothing was written by this request",
+			Do: "try again", More: map[string]any{"written": "no"}}
+	}
+	return nil
 }
 
 // pushPipeline finds the pipeline that takes rows for a table.
@@ -165,7 +185,7 @@ func pushProblem(err error) *problem {
 	case errors.Is(err, errEncoding):
 		return &problem{Status: http.StatusUnsupportedMediaType, What: err.Error(), Do: "use gzip, zstd or identity"}
 	case errors.Is(err, ingest.ErrNotWritten):
-		return &problem{Status: http.StatusServiceUnavailable, What: "the table was closed or failed; nothing was written", Do: "try again", More: map[string]any{"written": "no"}}
+		return &problem{Status: http.StatusServiceUnavailable, What: "the table was closed or failed; nothing was written by this request", Do: "try again", More: map[string]any{"written": "no"}}
 	}
 	return &problem{Status: http.StatusServiceUnavailable, What: "the table failed while the rows were being written, which may have succeeded",
 		Do: "send it again with the same Idempotency-Key, or Calve-Client and Calve-Sequence, to learn it", More: map[string]any{"written": "unknown"}}

@@ -157,6 +157,40 @@ func TestPushStops(t *testing.T) {
 	}
 }
 
+// TestPushElsewhere: a process that does not own the table names the one that does, and takes rows when it owns it again.
+func TestPushElsewhere(t *testing.T) {
+	l := newLab(t)
+	r := l.start(Options{}, pushSection("a", "{}", "10ms"))
+	r.awaitState("a", Running)
+	const path = "/v1/tables/shop/a/rows"
+	p := r.pushPipeline("shop.a")
+	for _, c := range []struct {
+		owner, text, retry string
+		want               int
+	}{
+		{"other-0", `"details":{"owner":"other-0","written":"no"}`, "", 421},
+		{"", `"details":{"written":"no"}`, "1", 503}, // this process is no member at the moment
+	} {
+		p.place(c.owner, false)
+		for range 2 { // while the table is being closed, and then
+			code, answer, header := r.push(path, `{"id":1}`)
+			text, err := json.Marshal(answer)
+			if err != nil || code != c.want || !strings.Contains(string(text), c.text) || header.Get("Retry-After") != c.retry {
+				t.Errorf("owned by %q: %d %s, retry after %q", c.owner, code, text, header.Get("Retry-After"))
+			}
+			r.awaitState("a", Elsewhere)
+		}
+	}
+	p.place("self-0", true)
+	r.awaitState("a", Running)
+	if code, answer, _ := r.push(path, `{"id":1}`); code != 200 {
+		t.Errorf("owned again: %d %v", code, answer)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestOpenAPI walks the routes: each is described, with its parameters, and nothing else is.
 func TestOpenAPI(t *testing.T) {
 	l := newLab(t)
