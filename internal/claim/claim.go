@@ -148,6 +148,9 @@ func (c *Claims) take(ctx context.Context, name string) (int64, bool, error) {
 	if len(seqs) > 0 {
 		last = seqs[len(seqs)-1]
 		free, err := c.free(ctx, name, last)
+		if errors.Is(err, errNoRecord) { // whatever it promised, it is over then
+			free, err = c.still(name, last, maxTTL), nil
+		}
 		if err != nil || !free {
 			return 0, false, err
 		}
@@ -178,32 +181,45 @@ func (c *Claims) chain(ctx context.Context, name string) ([]int64, error) {
 	return out, nil
 }
 
+// errNoRecord: an object of a chain is none that a holder makes.
+var errNoRecord = errors.New("not a record of a claim")
+
 // free reads the last object of a chain and says whether the next may be put.
 func (c *Claims) free(ctx context.Context, name string, seq int64) (bool, error) {
 	data, err := storage.ReadAll(ctx, c.store, c.object(name, seq), maxRecord)
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil // it has moved on
 	}
+	if errors.Is(err, storage.ErrTooLarge) {
+		return false, fmt.Errorf("claims: %w: %w", errNoRecord, err)
+	}
 	if err != nil {
 		return false, fmt.Errorf("claims: %w", err)
 	}
 	var r record
-	ttl := maxTTL // of a record that cannot be read
-	if json.Unmarshal(data, &r) == nil {
-		ttl = min(max(time.Duration(min(r.TTLMillis, maxTTL.Milliseconds()))*time.Millisecond, minTTL), maxTTL)
+	if err := json.Unmarshal(data, &r); err != nil {
+		return false, fmt.Errorf("claims: %s: %w: %w", c.store.URL(c.object(name, seq)), errNoRecord, err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	ttl := min(max(time.Duration(min(r.TTLMillis, maxTTL.Milliseconds()))*time.Millisecond, minTTL), maxTTL)
 	if r.Free {
+		c.mu.Lock()
 		delete(c.seen, name)
+		c.mu.Unlock()
 		return true, nil
 	}
+	return c.still(name, seq, ttl), nil
+}
+
+// still reports whether this process has seen a chain end with a number for ttl or longer.
+func (c *Claims) still(name string, seq int64, ttl time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s, ok := c.seen[name]
 	if !ok || s.seq != seq {
 		c.seen[name] = sighting{seq, c.env.Now()}
-		return false, nil
+		return false
 	}
-	return c.env.Now().Sub(s.since) >= ttl, nil
+	return c.env.Now().Sub(s.since) >= ttl
 }
 
 // put makes an object of the chain and removes the one before it. won is false when another process made it.
@@ -226,8 +242,9 @@ func (c *Claims) put(ctx context.Context, name string, seq int64, free bool) (wo
 const forgetAfter = 10
 
 // Live gives the names of the chains below the folder whose holders work, sorted: those that have moved within the time
-// that their holders promised, as far as this process has watched. One that it has not seen before counts. Chains that
-// were set free, or are dead for long, are removed.
+// that their holders promised, as far as this process has watched. One that it has not seen before counts. Of a chain
+// whose last object cannot be read, its numbers tell whether it moves, and its holder is taken to have promised what this
+// process does. Chains that were set free, or are dead for long, are removed.
 func (c *Claims) Live(ctx context.Context) ([]string, error) {
 	last := map[string]int64{}
 	for info, err := range storage.Walk(ctx, c.store, c.dir) {
@@ -244,10 +261,13 @@ func (c *Claims) Live(ctx context.Context) ([]string, error) {
 	var out []string
 	for name, seq := range last {
 		dead, err := c.free(ctx, name, seq)
-		switch {
-		case err != nil:
-			return nil, err
-		case !dead:
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("claims: %w", ctx.Err())
+		}
+		if err != nil {
+			dead = c.still(name, seq, c.ttl)
+		}
+		if !dead {
 			out = append(out, name)
 			continue
 		}
@@ -257,7 +277,9 @@ func (c *Claims) Live(ctx context.Context) ([]string, error) {
 		if watched && c.env.Now().Sub(s.since) < forgetAfter*c.ttl {
 			continue
 		}
-		_ = c.store.Delete(ctx, c.object(name, seq)) // what stays is removed by the next
+		if c.store.Delete(ctx, c.object(name, seq)) != nil {
+			continue // the next removes it; forgotten, it would count as one not seen before
+		}
 		c.mu.Lock()
 		delete(c.seen, name)
 		c.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -270,5 +271,62 @@ func TestLive(t *testing.T) {
 	expect("[]")
 	for info, err := range storage.Walk(t.Context(), store, "") {
 		t.Errorf("%s is left behind (%v)", info.Name, err)
+	}
+}
+
+// TestLiveUnreadable: a chain whose last object cannot be read, or is none, hides no other; it counts until it has not moved
+// for the time that this process promises, and does not count again because it cannot be removed.
+func TestLiveUnreadable(t *testing.T) {
+	mem := storage.NewMem()
+	for name, data := range map[string]string{"denied": "{}", "large": strings.Repeat("x", maxRecord+1), "other": `{"free":true,"seq":"x"}`} {
+		if err := mem.Put(t.Context(), "crew/"+name+"/0000000000000000007", []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := storage.WithFaults(mem, func(op storage.Op) error {
+		if op.Kind != storage.OpList && strings.Contains(op.Name, "denied") {
+			return errors.New("denied")
+		}
+		return nil
+	})
+	var now atomic.Int64 // seconds
+	env := Env{Now: func() time.Time { return time.Unix(now.Load(), 0) }, After: func(time.Duration) <-chan time.Time { return make(chan time.Time) }}
+	c := New(store, "crew", "me", 10*time.Second, env)
+	expect := func(want string) {
+		t.Helper()
+		live, err := c.Live(t.Context())
+		if err != nil || fmt.Sprint(live) != want {
+			t.Errorf("live at %d s: %v %v, want %s", now.Load(), live, err, want)
+		}
+	}
+	held, err := c.Hold(t.Context(), "me", func(ctx context.Context) error {
+		expect("[denied large me other]")
+		if err := mem.Put(ctx, "crew/denied/0000000000000000008", []byte("{}")); err != nil {
+			return err
+		}
+		now.Add(9)
+		expect("[denied large me other]")
+		now.Add(1)
+		expect("[denied]") // which has moved
+		now.Add(9)
+		expect("[]")
+		now.Add(200)
+		expect("[]")
+		expect("[]")
+		return nil
+	})
+	if !held || err != nil {
+		t.Error(held, err)
+	}
+	for _, name := range []string{"large", "other"} {
+		if err := mem.Put(t.Context(), "crew/"+name+"/0000000000000000009", []byte(strings.Repeat("x", maxRecord+1))); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{false, true} { // the longest promise is over
+			if held, err := c.Hold(t.Context(), name, func(context.Context) error { return nil }); held != want || err != nil {
+				t.Error(name, held, err)
+			}
+			now.Add(3600)
+		}
 	}
 }

@@ -74,6 +74,9 @@ func (c *crew) run(ctx context.Context) {
 
 // look sees who lives. While the storage does not answer, what was seen last holds: the fence keeps the tables right.
 func (c *crew) look(ctx context.Context) {
+	c.mu.Lock()
+	self := c.self
+	c.mu.Unlock()
 	live, err := c.claims.Live(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -81,21 +84,36 @@ func (c *crew) look(ctx context.Context) {
 		}
 		return
 	}
-	c.mu.Lock()
-	self := c.self
-	c.mu.Unlock()
-	if self != "" {
-		c.set(self, live)
+	if self == "" {
+		return
 	}
+	c.mu.Lock()
+	if c.self != self { // pipelines look too: this process has left, or joined again, since it asked
+		c.mu.Unlock()
+		return
+	}
+	changed := c.setLocked(self, live)
+	c.mu.Unlock()
+	c.tell(changed, len(live))
 }
 
 func (c *crew) set(self string, live []string) {
 	c.mu.Lock()
+	changed := c.setLocked(self, live)
+	c.mu.Unlock()
+	c.tell(changed, len(live))
+}
+
+// setLocked reports whether anything changed; mu is held.
+func (c *crew) setLocked(self string, live []string) bool {
 	changed := c.self != self || !slices.Equal(c.live, live)
 	c.self, c.live = self, live
-	c.mu.Unlock()
+	return changed
+}
+
+func (c *crew) tell(changed bool, members int) {
 	if changed {
-		c.env.Log.Info("processes that share the tables", "members", len(live))
+		c.env.Log.Info("processes that share the tables", "members", members)
 	}
 	c.placed() // also where nothing changed: a pipeline may have come in between
 }

@@ -3,6 +3,9 @@ package server
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/calve-io/calve/storage"
 )
 
 // TestOwners: all who see the same members agree; each has its share; who comes or goes moves no table but its own.
@@ -36,5 +39,34 @@ func TestOwners(t *testing.T) {
 	}
 	if m := owners("")[0]; m != "" {
 		t.Errorf("without members %s owns a table", m)
+	}
+}
+
+// TestLookAfterLoss: a pipeline looks who lives while this process loses its membership, or joins again under another
+// name: what it saw does not bring the old membership back.
+func TestLookAfterLoss(t *testing.T) {
+	for _, now := range []string{"", "me-1"} {
+		mem := storage.NewMem()
+		var c *crew
+		lose := func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.self, c.live = now, nil
+		}
+		store := storage.WithFaults(mem, func(op storage.Op) error {
+			if op.Kind == storage.OpList {
+				lose()
+			}
+			return nil
+		})
+		c = newCrew(store, time.Minute, hastyEnv(), func() {})
+		c.set("me-0", []string{"me-0", "other-0"})
+		if err := mem.Put(t.Context(), crewDir+"/me-0/0000000000000000001", []byte(`{"ttlMillis":60000}`)); err != nil {
+			t.Fatal(err)
+		}
+		c.look(t.Context())
+		if _, mine := c.owner("db.t"); c.self != now || len(c.live) > 0 || mine {
+			t.Errorf("%q: %q, live %v, mine %v", now, c.self, c.live, mine)
+		}
 	}
 }
