@@ -83,8 +83,10 @@ func (s *Server) adopt(ctx context.Context, f *family, topic string) {
 		}
 		return
 	}
-	if other := s.byTable[cfg.Table]; err == nil && other != nil {
-		err = fmt.Errorf("%w: pipeline %s writes table %s already; give one of them a pipeline of its own with another table", errSetup, other.cfg.Name, cfg.Table)
+	for _, table := range []string{cfg.Table, cfg.DeadTable()} { // dead letters of one may have the name of the other
+		if other := s.byTable[table]; err == nil && other != nil {
+			err = fmt.Errorf("%w: pipeline %s writes table %s already; give one of them a pipeline of its own with another table", errSetup, other.cfg.Name, table)
+		}
 	}
 	p := newPipeline(cfg, storage.Sub(s.warehouse, path), storage.Sub(s.warehouse, config.DeadTable(path)), s.env)
 	p.topic, p.setup, p.reset = topic, err, slices.Contains(s.opts.Reset, cfg.Name)

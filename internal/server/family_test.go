@@ -74,6 +74,20 @@ func TestManyTopics(t *testing.T) {
 	l.checkExact("raw.shop_new", "shop.new")
 }
 
+// TestTopicLikeDeadLetters: where the table of a topic has the name that the dead letters of another have, whichever comes
+// second is refused.
+func TestTopicLikeDeadLetters(t *testing.T) {
+	for _, topics := range [][2]string{{"orders__dead", "orders"}, {"orders", "orders__dead"}} {
+		l := newLab(t, topics[:]...)
+		r := l.start(Options{}, l.family("lake", "raw.{topic}", fmt.Sprintf("topics: [%s, %s]", topics[0], topics[1]), appendTable))
+		if st := r.awaitState("lake:"+topics[1], Failed); !strings.Contains(st.Error, "pipeline lake:"+topics[0]+" writes table raw.orders__dead already") {
+			t.Error(st.Error)
+		}
+		r.awaitState("lake:"+topics[0], Running)
+		_ = r.end()
+	}
+}
+
 // TestResume: of many tables one stops, because its topic was created again, and one because its storage fails. Neither
 // keeps the others from going on. The one tries again by itself, or at once when it is told to; the other begins anew when
 // that is asked for, and a topic that was gone is read on when it is there again.
