@@ -55,7 +55,7 @@ type Code string
 // The codes.
 const (
 	Malformed   Code = "malformed"   // the bytes are not of the form they should have: cut off, no JSON, no UTF-8, empty
-	TooLarge    Code = "too-large"   // more bytes than the limit of a record
+	TooLarge    Code = "too-large"   // more bytes than the limit of a record, or far more in memory
 	NotRecord   Code = "record"      // well formed, but not what the format says a record is: no object, an incomplete event
 	BadOp       Code = "operation"   // a row kind that is unknown, or that the table does not take
 	NoKey       Code = "key"         // a key column, or the key of a delete, is missing or null
