@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"ingest/decode":       {"schema"},
 	"ingest/registry":     {"ingest/decode"},
 	"ingest":              {"schema", "storage", "manifest", "engine", "reader", "ingest/decode"},
+	"push":                {},
 	"internal/server":     {"schema", "storage", "manifest", "engine", "reader", "export", "ingest", "ingest/decode", "ingest/registry", "internal/changes", "internal/claim", "internal/config"},
 	"internal/demo":       {"*"},
 	"cmd/calve":           {"*"},

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/calve-io/calve/push"
 )
 
 // pushSection is a pipeline that takes rows for the table shop.NAME.
@@ -46,6 +50,41 @@ func (r *running) push(path, body string, headers ...string) (int, map[string]an
 	}
 	resp.Body.Close()
 	return resp.StatusCode, v, resp.Header
+}
+
+// TestPushWriter: the client package and the server understand each other.
+func TestPushWriter(t *testing.T) {
+	l := newLab(t)
+	r := l.start(Options{}, pushSection("a", "{}", "5ms"))
+	r.awaitState("a", Running)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	cfg := push.Config{URL: r.url + "/v1/tables/shop/a/rows", MaxBytes: 100, Client: &http.Client{Transport: transport}, NewID: uuid.NewString, After: time.After}
+	for _, dead := range []bool{false, true} {
+		cfg.DeadLetter = dead
+		w, err := push.NewWriter(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			if err := w.Append(t.Context(), fmt.Appendf(nil, `{"id":%d,"name":"n"}`, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Flush(t.Context()); err != nil || w.Total().Accepted != 20 || len(l.ids("shop.a")) != 20 {
+			t.Errorf("%v %+v", err, w.Total())
+		}
+		if err := w.Append(t.Context(), []byte(`{"id":"x"}`)); err != nil {
+			t.Error(err)
+		}
+		var refused *push.RefusedError
+		if err := w.Close(t.Context()); errors.As(err, &refused) == dead || dead && (err != nil || w.Total().Refused != 1) {
+			t.Errorf("%v %+v", err, w.Total())
+		}
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func packed(t *testing.T, how, text string) string {
