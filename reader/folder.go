@@ -94,7 +94,7 @@ func (f *folder) hear(s *shape, x *hashed) error {
 		}
 		kind := x.kind(i)
 		if s.exact {
-			if what := f.fits(kind, k, x.rows[i]); what != "" {
+			if what := f.fits(kind, k, x.rows[i], s.v.opts.MergeEngine == schema.FirstRow); what != "" {
 				f.misfit(x, i, what)
 			}
 		}
@@ -108,13 +108,16 @@ func (f *folder) hear(s *shape, x *hashed) error {
 	return nil
 }
 
-// fits says why a change does not fit what was told before; "" if it does.
-func (f *folder) fits(kind schema.RowKind, key, row uint64) string {
+// fits says why a change does not fit what was told before; "" if it does. firstRow: a key's first row is told with the kind
+// it was written with (`FirstRowMergeFunctionWrapper`), so a +U may stand alone.
+func (f *folder) fits(kind schema.RowKind, key, row uint64, firstRow bool) string {
 	old, there := f.t.get(key)
 	_, updating := f.between[key]
 	switch {
 	case kind == schema.UpdateAfter && updating:
 		delete(f.between, key)
+		return ""
+	case kind == schema.UpdateAfter && firstRow && !there:
 		return ""
 	case kind == schema.UpdateAfter:
 		return "a +U without a -U before it"
