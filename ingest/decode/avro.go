@@ -303,7 +303,7 @@ func (d *avroDecoder) readRecord(b []byte, i int, n *avroNode) int {
 		if scale < -maxDigits || scale > maxDigits {
 			return d.fail(i, n.to, "a decimal of scale "+strconv.FormatInt(scale, 10))
 		}
-		return d.putUnscaled(b[s:end], int(scale), i, end, n.to)
+		return d.putUnscaledBytes(b[s:end], int(scale), i, end, n.to)
 	}
 	for k := range n.kids {
 		x := &n.kids[k]

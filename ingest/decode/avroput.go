@@ -2,12 +2,9 @@ package decode
 
 import (
 	"math"
-	"math/big"
 	"math/bits"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/apache/arrow-go/v18/arrow/decimal128"
 )
 
 // What becomes of Avro values: each put… stores one in the row d.at of the node's column and gives end, the position
@@ -182,24 +179,15 @@ func (d *avroDecoder) putData(s []byte, at, end int, n *avroNode) int {
 		}
 		return end
 	case putDecimal:
-		return d.putUnscaled(s, n.scale, at, end, c)
+		return d.putUnscaledBytes(s, n.scale, at, end, c)
 	case putUUID:
 		d.text = appendUUID(d.text[:0], s)
 		return d.putMade(d.text, at, end, c)
 	case putKind:
-		if d.cfg.Format.Events() {
-			ev, ok := parseEvent(s)
-			if !ok {
-				return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are c, r, u, d, t and m")
-			}
-			d.kind = opState{ev.kind(), ev, true}
-			return end
+		var ok bool
+		if d.kind, ok = d.parseOp(s, at); !ok {
+			return -1
 		}
-		kind, ok := parseKind(s)
-		if !ok {
-			return d.refuse(BadOp, at, nil, "operation "+excerpt(s)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
-		}
-		d.kind = opState{kind: kind, set: true}
 		return end
 	}
 	return d.fail(at, c, n.why)
@@ -223,71 +211,16 @@ const (
 	maxDigits   = 1200 // of scale
 )
 
-// putUnscaled stores unscaled × 10^-scale, where unscaled is in two's complement, big endian.
-func (d *avroDecoder) putUnscaled(unscaled []byte, scale, at, end int, c *column) int {
-	s := unscaled
-	for len(s) > 1 && (s[0] == 0 && s[1] < 0x80 || s[0] == 0xff && s[1] >= 0x80) {
-		s = s[1:] // says nothing but the sign, as the next one
-	}
+// putUnscaledBytes stores a decimal given by its unscaled value, whose scale is bounded already.
+func (d *avroDecoder) putUnscaledBytes(unscaled []byte, scale, at, end int, c *column) int {
+	s := trimSign(unscaled)
 	switch {
 	case len(s) == 0:
 		return d.fail(at, c, "a decimal of no bytes")
 	case len(s) > maxUnscaled:
 		return d.fail(at, c, "a decimal of "+strconv.Itoa(len(s))+" bytes")
-	}
-	if len(s) <= 16 && c.shape == shapeDecimal && scale == c.typ.Scale {
-		if v := bigEndian(s); v.FitsInPrecision(int32(c.typ.Precision)) {
-			c.dec[d.at] = v
-			return end
-		}
-	}
-	d.text = appendUnscaled(d.text[:0], s, scale)
-	if c.shape == shapeText {
-		return d.putMade(d.text, at, end, c)
-	}
-	if d.putString(d.text, at, c) < 0 {
+	case d.putUnscaled(s, scale, at, c) < 0:
 		return -1
 	}
 	return end
-}
-
-// bigEndian reads at most 16 bytes in two's complement.
-func bigEndian(s []byte) decimal128.Num {
-	hi, lo := uint64(0), uint64(0)
-	if s[0] >= 0x80 {
-		hi, lo = math.MaxUint64, math.MaxUint64
-	}
-	for _, c := range s {
-		hi, lo = hi<<8|lo>>56, lo<<8|uint64(c)
-	}
-	return decimal128.New(int64(hi), lo)
-}
-
-// appendUnscaled writes the number with scale places behind its point.
-func appendUnscaled(to, s []byte, scale int) []byte {
-	v := new(big.Int).SetBytes(s)
-	if s[0] >= 0x80 {
-		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(s))))
-	}
-	if v.Sign() < 0 {
-		to = append(to, '-')
-		v.Neg(v)
-	}
-	digits := v.String()
-	switch {
-	case scale <= 0:
-		to = append(to, digits...)
-		for ; scale < 0 && v.Sign() != 0; scale++ {
-			to = append(to, '0')
-		}
-	case len(digits) > scale:
-		to = append(append(append(to, digits[:len(digits)-scale]...), '.'), digits[len(digits)-scale:]...)
-	default:
-		to = append(to, '0', '.')
-		for range scale - len(digits) {
-			to = append(to, '0')
-		}
-		to = append(to, digits...)
-	}
-	return to
 }

@@ -37,6 +37,7 @@ type rowBuilder struct {
 	nulls   int    // NOT NULL columns that are null in this row
 	touched bool   // a null bit was cleared in this row
 
+	digits []byte // scratch for numbers as text
 	bad    RowError
 	inKey  bool
 	wishes []wish // changes of the schema that the record needs

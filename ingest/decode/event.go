@@ -21,6 +21,30 @@ const (
 	eventMessage  event = 'm' // written by the database's users, about no row
 )
 
+// opState is what the op field of the record said.
+type opState struct {
+	kind  schema.RowKind
+	event event // of Debezium
+	set   bool
+}
+
+// parseOp reads an operation: the kind of a row, or what an event says happened. If it is none the record is refused.
+func (d *rowBuilder) parseOp(text []byte, at int) (opState, bool) {
+	if d.cfg.Format.Events() {
+		ev, ok := parseEvent(text)
+		if !ok {
+			d.refuse(BadOp, at, nil, "operation "+excerpt(text)+" is unknown; known are c, r, u, d, t and m")
+			return opState{}, false
+		}
+		return opState{ev.kind(), ev, true}, true
+	}
+	kind, ok := parseKind(text)
+	if !ok {
+		d.refuse(BadOp, at, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
+	}
+	return opState{kind: kind, set: ok}, ok
+}
+
 // parseEvent reads an operation. The row kinds of Flink's changelog formats are taken too.
 func parseEvent(s []byte) (event, bool) {
 	switch string(s) {

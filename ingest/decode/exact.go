@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/big"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 )
@@ -77,34 +76,32 @@ func (c *column) setBinary(on bool) {
 	}
 }
 
-// putUnscaled stores a decimal given by its unscaled value and its scale, which may differ from the column's as long as
-// nothing is lost.
-func (d *rowBuilder) putUnscaled(b []byte, scale, at int, c *column) int {
-	const most, mostText = 64, 1 << 16 // bytes; PostgreSQL's numeric has at most 61,300, which no column holds but text
-	if len(b) == 0 || c.shape == shapeDecimal && len(b) > most || len(b) > mostText {
-		return d.fail(at, c, fmt.Sprintf("a decimal of %d bytes is out of range", len(b)))
-	}
-	if c.shape == shapeDecimal && scale == c.typ.Scale && len(b) <= 16 {
-		v := decimalOfBytes(b)
-		if !v.FitsInPrecision(int32(c.typ.Precision)) {
-			return d.fail(at, c, v.ToString(int32(scale))+" does not fit "+c.typ.String())
+// putUnscaled stores unscaled × 10^-scale, which may have another scale than the column as long as nothing is lost. The
+// unscaled value is in two's complement, big endian, of at least one byte; whoever calls bounds it and the scale.
+func (d *rowBuilder) putUnscaled(unscaled []byte, scale, at int, c *column) int {
+	if len(unscaled) <= 16 && c.shape == shapeDecimal && scale == c.typ.Scale {
+		if v := decimalOfBytes(unscaled); v.FitsInPrecision(int32(c.typ.Precision)) {
+			c.dec[d.at] = v
+			return 0
 		}
-		c.dec[d.at] = v
-		return 0
 	}
-	v := new(big.Int).SetBytes(b)
-	if b[0] >= 0x80 {
-		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
-	}
-	text := decimalText(v, scale)
+	d.digits = appendUnscaled(d.digits[:0], unscaled, scale)
 	if c.shape == shapeText {
-		return d.putMade([]byte(text), at, 0, c)
+		return d.putMade(d.digits, at, 0, c)
 	}
-	num, _ := scanNumber([]byte(text), 0)
-	return d.putNumber(num, []byte(text), at, c)
+	num, _ := scanNumber(d.digits, 0)
+	return d.putNumber(num, d.digits, at, c)
 }
 
-// decimalOfBytes reads up to 16 bytes in two's complement, big endian.
+// trimSign leaves bytes out that say nothing but the sign, as the next one does.
+func trimSign(unscaled []byte) []byte {
+	for len(unscaled) > 1 && (unscaled[0] == 0 && unscaled[1] < 0x80 || unscaled[0] == 0xff && unscaled[1] >= 0x80) {
+		unscaled = unscaled[1:]
+	}
+	return unscaled
+}
+
+// decimalOfBytes reads 1 to 16 bytes in two's complement, big endian.
 func decimalOfBytes(b []byte) decimal128.Num {
 	hi, lo := uint64(0), uint64(0)
 	if b[0] >= 0x80 {
@@ -116,19 +113,33 @@ func decimalOfBytes(b []byte) decimal128.Num {
 	return decimal128.New(int64(hi), lo)
 }
 
-// decimalText writes unscaled × 10^-scale with all places of the scale.
-func decimalText(v *big.Int, scale int) string {
-	s, sign := v.String(), ""
+// appendUnscaled writes the number with scale places behind its point.
+func appendUnscaled(to, s []byte, scale int) []byte {
+	v := new(big.Int).SetBytes(s)
+	if s[0] >= 0x80 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(s))))
+	}
 	if v.Sign() < 0 {
-		s, sign = s[1:], "-"
+		to = append(to, '-')
+		v.Neg(v)
 	}
-	if scale <= 0 {
-		return sign + s + strings.Repeat("0", -scale)
+	digits := v.String()
+	switch {
+	case scale <= 0:
+		to = append(to, digits...)
+		for ; scale < 0 && v.Sign() != 0; scale++ {
+			to = append(to, '0')
+		}
+	case len(digits) > scale:
+		to = append(append(append(to, digits[:len(digits)-scale]...), '.'), digits[len(digits)-scale:]...)
+	default:
+		to = append(to, '0', '.')
+		for range scale - len(digits) {
+			to = append(to, '0')
+		}
+		to = append(to, digits...)
 	}
-	if len(s) <= scale {
-		s = strings.Repeat("0", scale+1-len(s)) + s
-	}
-	return sign + s[:len(s)-scale] + "." + s[len(s)-scale:]
+	return to
 }
 
 // maxScale bounds the scale of a decimal that says its own.
@@ -151,7 +162,11 @@ func (d *rowBuilder) putBase64Decimal(s []byte, scale, at int, c *column) int {
 		}
 		return d.fail(at, c, excerpt(s)+" is not the base64 of a decimal; if the source sends decimals as text or numbers, set decimals to "+string(DecimalsText))
 	}
-	return d.putUnscaled(b[:n], scale, at, c)
+	const most, mostText = 64, 1 << 16 // bytes; PostgreSQL's numeric has at most 61,300, which no column holds but text
+	if n == 0 || c.shape == shapeDecimal && n > most || n > mostText {
+		return d.fail(at, c, fmt.Sprintf("a decimal of %d bytes is out of range", n))
+	}
+	return d.putUnscaled(trimSign(b[:n]), scale, at, c)
 }
 
 // special handles what the column's type cannot hold though the source's can; reason is why the value was refused.

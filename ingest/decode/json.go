@@ -28,13 +28,6 @@ type jsonDecoder struct {
 	gone     []byte           // flat: key of the record before, if it was a delete
 }
 
-// opState is what the op field of the record said.
-type opState struct {
-	kind  schema.RowKind
-	event event // of Debezium
-	set   bool
-}
-
 // Members of an object that are no columns.
 const (
 	memberUnknown = iota
@@ -338,19 +331,10 @@ func (d *jsonDecoder) readOp(b []byte, i int) int {
 	if e < 0 {
 		return -1
 	}
-	if d.cfg.Format.Events() {
-		ev, ok := parseEvent(text)
-		if !ok {
-			return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are c, r, u, d, t and m")
-		}
-		d.op = opState{ev.kind(), ev, true}
-		return e
+	var ok bool
+	if d.op, ok = d.parseOp(text, i); !ok {
+		return -1
 	}
-	kind, ok := parseKind(text)
-	if !ok {
-		return d.refuse(BadOp, i, nil, "operation "+excerpt(text)+" is unknown; known are I, U, D, c, r, u, d, +I, -U, +U, -D")
-	}
-	d.op = opState{kind: kind, set: true}
 	return e
 }
 
