@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/calve-io/calve/lsm"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
-	"github.com/calve-io/calve/storage"
 )
 
 // Found are rows that were looked up.
@@ -27,12 +25,26 @@ type Found struct {
 // what was written since is not seen. Rows that are deleted are not there.
 func (t *Table) RowsOf(ctx context.Context, keys arrow.RecordBatch) (Found, error) {
 	for tries := 0; ; tries++ {
-		found, err := t.rowsOf(ctx, keys, t.runsNow)
-		// Compactions and expiry may take files away while they are asked.
-		if err == nil || !errors.Is(err, storage.ErrNotFound) || tries == 3 {
+		found, err := t.rowsNow(ctx, keys)
+		// Compactions and expiry may take files, and the snapshot, away while they are asked.
+		if err == nil || !gone(err) || tries == 3 {
 			return found, err
 		}
 	}
+}
+
+func (t *Table) rowsNow(ctx context.Context, keys arrow.RecordBatch) (Found, error) {
+	t.commitMu.Lock() // the runs are those of the snapshot
+	id, runs := t.known, t.runsNow()
+	t.commitMu.Unlock()
+	var snap *manifest.Snapshot
+	if id > 0 && t.form.Load().policy.Vectors {
+		var err error
+		if snap, err = t.meta.Snapshot(ctx, id); err != nil {
+			return Found{}, err
+		}
+	}
+	return t.rowsOf(ctx, keys, runs, snap)
 }
 
 // RowsBefore looks for the last rows that keys had: those that are not in the table any more are looked for in the
@@ -152,12 +164,12 @@ func (t *Table) rowsAt(ctx context.Context, keys arrow.RecordBatch, id int64) (F
 		}
 		runs[k] = runsOf{lsm.Part{Partition: []byte(k.partition), Bucket: k.bucket, TotalBuckets: total[k], Dir: dir}, levels.Runs()}
 	}
-	return t.rowsOf(ctx, keys, func() map[bucketKey]runsOf { return runs })
+	return t.rowsOf(ctx, keys, runs, s)
 }
 
-// rowsOf looks rows up in some runs. In a table with deletion vectors all versions of a row are asked, for which none are
-// needed.
-func (t *Table) rowsOf(ctx context.Context, keys arrow.RecordBatch, runsOf func() map[bucketKey]runsOf) (Found, error) {
+// rowsOf looks rows up in the runs of a snapshot. In a table with deletion vectors it needs the snapshot too: the row of
+// a deleted key may still be in a file, while nothing but a vector tells that it was deleted.
+func (t *Table) rowsOf(ctx context.Context, keys arrow.RecordBatch, buckets map[bucketKey]runsOf, snap *manifest.Snapshot) (Found, error) {
 	f, n := t.form.Load(), int(keys.NumRows())
 	if f.keys == nil {
 		return Found{}, fmt.Errorf("%s: %w: the table has no primary key to look rows up by", t.store.URL(""), ErrUnsupported)
@@ -179,12 +191,20 @@ func (t *Table) rowsOf(ctx context.Context, keys arrow.RecordBatch, runsOf func(
 	for i := range out.At {
 		out.At[i] = -1
 	}
-	for k, r := range runsOf() {
+	for k, r := range buckets {
 		rows := asked.of(k)
 		if len(rows) == 0 || len(r.runs) == 0 {
 			continue
 		}
-		b, err := look.Bucket(r.part, r.runs, nil)
+		var dead lookup.Vectors
+		if f.policy.Vectors {
+			v, err := t.vectorsAt(ctx, snap, r.part)
+			if err != nil {
+				return Found{}, err
+			}
+			dead = v.of
+		}
+		b, err := look.Bucket(r.part, r.runs, dead)
 		if err != nil {
 			return Found{}, err
 		}

@@ -62,8 +62,13 @@ func (t *Table) readVectors(ctx context.Context, f *form, b *bucket) (*vectors, 
 	if err != nil {
 		return nil, err
 	}
+	return t.vectorsAt(ctx, snap, b.part)
+}
+
+// vectorsAt reads the vectors of a bucket as a snapshot has them.
+func (t *Table) vectorsAt(ctx context.Context, snap *manifest.Snapshot, part lsm.Part) (*vectors, error) {
 	v := &vectors{byFile: map[string]*indexfile.Vector{}}
-	e, err := t.vectorEntry(ctx, snap, b.part)
+	e, err := t.vectorEntry(ctx, snap, part)
 	if err != nil || e == nil {
 		return v, err
 	}
