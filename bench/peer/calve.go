@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,7 +42,7 @@ func (c *calve) life(ctx context.Context, table string, d *duck) (l life, err er
 	step(write, func() (timing, error) { return c.write(ctx, table) })
 	step(mergeRead, func() (t timing, err error) { t, l.sums[0], err = c.read(ctx, table); return t, err })
 	if err == nil {
-		err = linkAll(c.folder(table), c.folder(table+"-copy"))
+		err = copyTable(c.folder(table), c.folder(table+"-copy"))
 	}
 	step(compact, func() (timing, error) { return c.compact(ctx, table) })
 	step(read, func() (t timing, err error) { t, l.sums[1], err = c.read(ctx, table); return t, err })
@@ -135,21 +134,4 @@ func (c *calve) read(ctx context.Context, table string) (t timing, s sum, err er
 		return nil
 	})
 	return t, s, err
-}
-
-// linkAll makes a copy of a folder out of links to its files, which never change.
-func linkAll(from, to string) error {
-	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, name)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			return os.MkdirAll(filepath.Join(to, rel), 0o755)
-		}
-		return os.Link(name, filepath.Join(to, rel))
-	})
 }
