@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 )
 
@@ -22,12 +20,13 @@ func hardToo(n int, form string, f func(*testing.T)) {
 	}
 }
 
-// TestHard runs the hard inputs as TestHard/H1, TestHard/H2 and so on.
+// TestHard runs the hard inputs as TestHard/H1 to TestHard/H25.
 func TestHard(t *testing.T) {
-	if len(hard) == 0 {
-		t.Fatal("no hard input is there")
-	}
-	for _, n := range slices.Sorted(maps.Keys(hard)) {
-		t.Run(fmt.Sprintf("H%d", n), hard[n])
+	for n := 1; n <= 25; n++ {
+		f := hard[n]
+		if f == nil {
+			f = func(t *testing.T) { t.Fatal("no test says what comes of it") }
+		}
+		t.Run(fmt.Sprintf("H%d", n), f)
 	}
 }

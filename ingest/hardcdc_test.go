@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -52,6 +53,7 @@ type cdcTable struct {
 	store storage.Store
 	cfg   decode.Config
 	n     int64
+	job   string // default "cdc"
 }
 
 func newCDC(t *testing.T, spec schema.Spec, columns string, cfg decode.Config) *cdcTable {
@@ -78,7 +80,7 @@ func newCDC(t *testing.T, spec schema.Spec, columns string, cfg decode.Config) *
 // run plays commits, each of one unit of events, in a process of its own.
 func (c *cdcTable) run(commits ...[]happened) error {
 	ctx := c.t.Context()
-	table, err := engine.Open(ctx, c.store, engine.Settings{Job: "cdc", Compaction: 1}, hasty())
+	table, err := engine.Open(ctx, c.store, engine.Settings{Job: cmp.Or(c.job, "cdc"), Compaction: 1}, hasty())
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/calve-io/calve/storage"
+	"github.com/calve-io/calve/storage/storagetest"
 )
 
 func TestOpenURLLocal(t *testing.T) {
@@ -80,7 +81,7 @@ func TestOpenURLMem(t *testing.T) {
 }
 
 func TestOpenURLRefuses(t *testing.T) {
-	f := newFakeS3(t)
+	f := storagetest.NewFakeS3(t)
 	for _, key := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
 		t.Setenv(key, "")
 		os.Unsetenv(key)
@@ -103,7 +104,7 @@ func TestOpenURLRefuses(t *testing.T) {
 		"s3://bucket/x?region=r&access_key=a":   "secret key",
 		"s3://bucket/x?region=r&secret_key=" + secret:                              "access key",
 		"s3://bucket/x?secret_key=" + secret + "%zz":                               "not a URL query",
-		"s3://nobucket/x?access_key=a&secret_key=" + secret + "&endpoint=" + f.url: "NoSuchBucket",
+		"s3://nobucket/x?access_key=a&secret_key=" + secret + "&endpoint=" + f.Options().Endpoint: "NoSuchBucket",
 	} {
 		_, err := storage.OpenURL(t.Context(), url, storage.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -15,16 +15,16 @@ import (
 
 func TestS3(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storage.Store {
-		f := newFakeS3(t)
-		s := f.open("warehouse/prefix")
+		f := storagetest.NewFakeS3(t)
+		s := f.Open("warehouse/prefix")
 		must(t, s.Delete(t.Context(), "calve/conditional-put"))
 		t.Cleanup(func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if len(f.parts) > 0 {
-				t.Errorf("%d multipart uploads are left unfinished", len(f.parts))
+			f.Lock()
+			defer f.Unlock()
+			if len(f.Parts) > 0 {
+				t.Errorf("%d multipart uploads are left unfinished", len(f.Parts))
 			}
-			for key := range f.keys {
+			for key := range f.Keys {
 				if !strings.HasPrefix(key, "warehouse/prefix/") {
 					t.Errorf("an object outside of the prefix: %q", key)
 				}
@@ -36,16 +36,16 @@ func TestS3(t *testing.T) {
 
 // TestS3Costs holds the requests that each operation makes, as the store's comment states them.
 func TestS3Costs(t *testing.T) {
-	f := newFakeS3(t)
+	f := storagetest.NewFakeS3(t)
 	ctx := t.Context()
-	s := f.open("w")
+	s := f.Open("w")
 	cost := func(what, want string, do func() error) {
 		t.Helper()
-		f.take()
+		f.Take()
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if got := f.take(); got != want {
+		if got := f.Take(); got != want {
 			t.Errorf("%s cost %q, want %q", what, got, want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestS3Costs(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			f.take()
+			f.Take()
 			_, err = file.ReadAt(make([]byte, n), off)
 			return errors.Join(err, file.Close())
 		}
@@ -85,23 +85,23 @@ func TestS3Costs(t *testing.T) {
 		}
 		return nil
 	})
-	cost("open again", "PUT if absent", func() error { f.open("w"); return nil })
+	cost("open again", "PUT if absent", func() error { f.Open("w"); return nil })
 }
 
 // TestS3Probe checks that a server is refused that does not honour conditional puts, unless only reading is wanted.
 func TestS3Probe(t *testing.T) {
-	f := newFakeS3(t)
-	f.ignoreConditions = true
-	_, err := storage.OpenURL(t.Context(), "s3://bucket/w", f.options())
+	f := storagetest.NewFakeS3(t)
+	f.IgnoreConditions = true
+	_, err := storage.OpenURL(t.Context(), "s3://bucket/w", f.Options())
 	if !errors.Is(err, storage.ErrUnsafe) || !strings.Contains(err.Error(), "s3://bucket/w") {
 		t.Errorf("a server that ignores conditions: %v", err)
 	}
-	opts := f.options()
+	opts := f.Options()
 	opts.ReadOnly = true
-	f.take()
+	f.Take()
 	s, err := storage.OpenURL(t.Context(), "s3://bucket/w", opts)
 	must(t, err)
-	if got := f.take(); got != "" {
+	if got := f.Take(); got != "" {
 		t.Errorf("opening for reading cost %q", got)
 	}
 	if err := s.PutIfAbsent(t.Context(), "x", nil); !errors.Is(err, storage.ErrReadOnly) {
@@ -110,19 +110,19 @@ func TestS3Probe(t *testing.T) {
 	for _, err := range s.List(t.Context(), "") {
 		must(t, err)
 	}
-	f.arm(func(w http.ResponseWriter, r *http.Request) bool {
-		refuse(w, http.StatusForbidden, "AccessDenied")
+	f.Arm(func(w http.ResponseWriter, r *http.Request) bool {
+		storagetest.RefuseS3(w, http.StatusForbidden, "AccessDenied")
 		return true
 	}, nil)
-	_, err = storage.OpenURL(t.Context(), "s3://bucket/w", f.options())
+	_, err = storage.OpenURL(t.Context(), "s3://bucket/w", f.Options())
 	if err == nil || errors.Is(err, storage.ErrUnsafe) || !strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("a server that refuses: %v", err)
 	}
 }
 
 // times makes a hook that answers the first n requests of a method.
-func times(n int64, method string, answer func(http.ResponseWriter)) func() hook {
-	return func() hook {
+func times(n int64, method string, answer func(http.ResponseWriter)) func() storagetest.S3Hook {
+	return func() storagetest.S3Hook {
 		var seen atomic.Int64
 		return func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method != method || seen.Add(1) > n {
@@ -136,40 +136,40 @@ func times(n int64, method string, answer func(http.ResponseWriter)) func() hook
 
 // status answers with an error of S3.
 func status(code int, name string) func(http.ResponseWriter) {
-	return func(w http.ResponseWriter) { refuse(w, code, name) }
+	return func(w http.ResponseWriter) { storagetest.RefuseS3(w, code, name) }
 }
 
 // TestS3WriteOutcomes checks what is said of a conditional put when the server or the line fails.
 func TestS3WriteOutcomes(t *testing.T) {
 	t.Setenv("AWS_MAX_ATTEMPTS", "2")
-	f := newFakeS3(t)
-	s := f.open("w")
+	f := storagetest.NewFakeS3(t)
+	s := f.Open("w")
 	refused := errors.New("neither done nor unknown")
 	const put, always = http.MethodPut, 1000
 	for i, c := range []struct {
 		name          string
-		before, after func() hook
+		before, after func() storagetest.S3Hook
 		err           error // of PutIfAbsent
 		won           bool  // of PutOnce, without error
 	}{
 		{name: "fine", won: true},
 		{name: "busy once", before: times(1, put, status(503, "SlowDown")), won: true},
 		{name: "conflict once", before: times(1, put, status(409, "ConditionalRequestConflict")), won: true},
-		{name: "reply lost, the retry finds its own object", after: times(1, put, hangUp), err: storage.ErrExists, won: true},
-		{name: "reply lost in all attempts", after: times(2, put, hangUp), err: storage.ErrUnknown, won: true},
-		{name: "request lost in all attempts", before: times(2, put, hangUp), err: storage.ErrUnknown, won: true},
+		{name: "reply lost, the retry finds its own object", after: times(1, put, storagetest.HangUp), err: storage.ErrExists, won: true},
+		{name: "reply lost in all attempts", after: times(2, put, storagetest.HangUp), err: storage.ErrUnknown, won: true},
+		{name: "request lost in all attempts", before: times(2, put, storagetest.HangUp), err: storage.ErrUnknown, won: true},
 		{name: "down", before: times(always, put, status(500, "InternalError")), err: storage.ErrUnknown},
 		{name: "refused", before: times(always, put, status(403, "AccessDenied")), err: refused},
 	} {
 		arm := func() {
-			var before, after hook
+			var before, after storagetest.S3Hook
 			if c.before != nil {
 				before = c.before()
 			}
 			if c.after != nil {
 				after = c.after()
 			}
-			f.arm(before, after)
+			f.Arm(before, after)
 		}
 		arm()
 		err := s.PutIfAbsent(t.Context(), fmt.Sprintf("put-%d", i), []byte("mine"))
@@ -192,12 +192,12 @@ func TestS3WriteOutcomes(t *testing.T) {
 // TestS3UploadOutcomes checks that an upload that fails is reported, and that its parts go.
 func TestS3UploadOutcomes(t *testing.T) {
 	t.Setenv("AWS_MAX_ATTEMPTS", "1")
-	f := newFakeS3(t)
-	s := f.open("w")
+	f := storagetest.NewFakeS3(t)
+	s := f.Open("w")
 	var puts atomic.Int64
-	f.arm(func(w http.ResponseWriter, r *http.Request) bool {
+	f.Arm(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && puts.Add(1) == 2 {
-			refuse(w, http.StatusInsufficientStorage, "QuotaExceeded")
+			storagetest.RefuseS3(w, http.StatusInsufficientStorage, "QuotaExceeded")
 			return true
 		}
 		return false
@@ -216,15 +216,15 @@ func TestS3UploadOutcomes(t *testing.T) {
 	if err := u.Commit(); err == nil || !strings.Contains(err.Error(), "QuotaExceeded") {
 		t.Errorf("commit to a full store: %v", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.parts) != 0 || f.keys["w/u"] != nil {
-		t.Errorf("a failed upload leaves %d unfinished uploads and %d bytes", len(f.parts), len(f.keys["w/u"]))
+	f.Lock()
+	defer f.Unlock()
+	if len(f.Parts) != 0 || f.Keys["w/u"] != nil {
+		t.Errorf("a failed upload leaves %d unfinished uploads and %d bytes", len(f.Parts), len(f.Keys["w/u"]))
 	}
 }
 
 // breakOff sends the beginning of what was asked for and then hangs up.
-func breakOff(data []byte) hook {
+func breakOff(data []byte) storagetest.S3Hook {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet {
 			return false
@@ -237,7 +237,7 @@ func breakOff(data []byte) hook {
 			}
 		}
 		part := data[first : last+1]
-		w.Header().Set("ETag", etag(data))
+		w.Header().Set("ETag", storagetest.ETag(data))
 		w.Header().Set("Content-Length", fmt.Sprint(len(part)))
 		if r.Header.Get("Range") != "" {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, last, len(data)))
@@ -250,18 +250,18 @@ func breakOff(data []byte) hook {
 
 // TestS3BrokenBodies checks that a body that breaks off is asked for again from where it broke.
 func TestS3BrokenBodies(t *testing.T) {
-	f := newFakeS3(t)
+	f := storagetest.NewFakeS3(t)
 	ctx := t.Context()
-	s := f.open("w")
+	s := f.Open("w")
 	data := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
 	must(t, s.Put(ctx, "f", data))
 	broken := func(n int64) {
 		cut := breakOff(data)
 		var seen atomic.Int64
-		f.arm(func(w http.ResponseWriter, r *http.Request) bool {
+		f.Arm(func(w http.ResponseWriter, r *http.Request) bool {
 			return r.Method == http.MethodGet && seen.Add(1) <= n && cut(w, r)
 		}, nil)
-		f.take()
+		f.Take()
 	}
 	broken(2)
 	got, err := storage.ReadAll(ctx, s, "f", 1<<20)
@@ -277,7 +277,7 @@ func TestS3BrokenBodies(t *testing.T) {
 	if n, err := file.ReadAt(p, 1000); err != nil || !bytes.Equal(p[:n], data[1000:91_000]) {
 		t.Errorf("read: %d bytes, %v", n, err)
 	}
-	if got, want := f.take(), "GET bytes=1000-90999, GET bytes=61000-90999, GET bytes=81000-90999"; got != want {
+	if got, want := f.Take(), "GET bytes=1000-90999, GET bytes=61000-90999, GET bytes=81000-90999"; got != want {
 		t.Errorf("a read that broke off twice cost %q, want %q", got, want)
 	}
 	broken(1000)
@@ -291,9 +291,9 @@ func TestS3BrokenBodies(t *testing.T) {
 
 // TestS3Changes checks that a read never mixes versions of an object and never trusts an answer that does not fit.
 func TestS3Changes(t *testing.T) {
-	f := newFakeS3(t)
+	f := storagetest.NewFakeS3(t)
 	ctx := t.Context()
-	s := f.open("w")
+	s := f.Open("w")
 	must(t, s.Put(ctx, "f", bytes.Repeat([]byte("1"), 200_000)))
 	file, err := s.Open(ctx, "f")
 	must(t, err)
@@ -307,7 +307,7 @@ func TestS3Changes(t *testing.T) {
 		t.Errorf("read of an object deleted meanwhile: %v", err)
 	}
 
-	f.ignoreRanges = true
+	f.IgnoreRanges = true
 	must(t, s.Put(ctx, "whole", bytes.Repeat([]byte("3"), 200_000)))
 	whole, err := s.Open(ctx, "whole")
 	must(t, err)
@@ -327,14 +327,14 @@ func TestS3Changes(t *testing.T) {
 
 // TestS3Markers checks that what Hadoop and consoles leave for empty folders is no object.
 func TestS3Markers(t *testing.T) {
-	f := newFakeS3(t)
-	s := f.open("w")
+	f := storagetest.NewFakeS3(t)
+	s := f.Open("w")
 	must(t, s.Delete(t.Context(), "calve/conditional-put"))
-	f.mu.Lock()
+	f.Lock()
 	for _, key := range []string{"w/", "w/dir/", "w/dir/x", "w/empty/", "w//odd", "other"} {
-		f.keys[key] = nil
+		f.Keys[key] = nil
 	}
-	f.mu.Unlock()
+	f.Unlock()
 	var got []string
 	for info, err := range s.List(t.Context(), "") {
 		must(t, err)

@@ -1,4 +1,4 @@
-package storage_test
+package storagetest
 
 import (
 	"bytes"
@@ -19,80 +19,86 @@ import (
 	"github.com/calve-io/calve/storage"
 )
 
-// fakeS3 is as much of an S3 server as the store asks of one, in this process, so that requests can be counted and
+// FakeS3 is as much of an S3 server as the store asks of one, in this process, so that requests can be counted and
 // made to fail. What a real server does is tested against one under the build tag interop.
-type fakeS3 struct {
-	t                *testing.T
-	url              string
-	mu               sync.Mutex
-	keys             map[string][]byte
-	parts            map[string]map[int][]byte // by upload id
-	nextID           int
-	log              []string
-	before, after    hook
-	ignoreConditions bool
-	ignoreRanges     bool
+type FakeS3 struct {
+	sync.Mutex                           // guards what follows
+	Keys       map[string][]byte         // objects of the bucket "bucket"
+	Parts      map[string]map[int][]byte // by upload id
+	// IgnoreConditions and IgnoreRanges make a server that does not know If-None-Match, or Range.
+	IgnoreConditions bool
+	IgnoreRanges     bool
+
+	t             *testing.T
+	url           string
+	nextID        int
+	log           []string
+	before, after S3Hook
 }
 
-// hook is something that happens to a request. When it returns true it has answered.
-type hook func(w http.ResponseWriter, r *http.Request) bool
+// S3Hook is something that happens to a request. When it returns true it has answered.
+type S3Hook func(w http.ResponseWriter, r *http.Request) bool
 
-// arm sets what happens to requests before they have their effect, and after it instead of the answer; nil for nothing.
-func (f *fakeS3) arm(before, after hook) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// Arm sets what happens to requests before they have their effect, and after it instead of the answer; nil for nothing.
+func (f *FakeS3) Arm(before, after S3Hook) {
+	f.Lock()
+	defer f.Unlock()
 	f.before, f.after = before, after
 }
 
-func newFakeS3(t *testing.T) *fakeS3 {
+// NewFakeS3 starts a server that ends with the test.
+func NewFakeS3(t *testing.T) *FakeS3 {
 	t.Helper()
 	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	f := &fakeS3{t: t, keys: make(map[string][]byte), parts: make(map[string]map[int][]byte)}
+	f := &FakeS3{t: t, Keys: make(map[string][]byte), Parts: make(map[string]map[int][]byte)}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	f.url = server.URL
 	return f
 }
 
-func (f *fakeS3) options() storage.Options {
+// Options are those with which stores on the server are opened.
+func (f *FakeS3) Options() storage.Options {
 	return storage.Options{Endpoint: f.url, AccessKey: "key", SecretKey: "secret"}
 }
 
-func (f *fakeS3) open(prefix string) storage.Store {
+// Open opens a store on the server.
+func (f *FakeS3) Open(prefix string) storage.Store {
 	f.t.Helper()
-	s, err := storage.OpenURL(f.t.Context(), "s3://bucket/"+prefix, f.options())
+	s, err := storage.OpenURL(f.t.Context(), "s3://bucket/"+prefix, f.Options())
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return s
 }
 
-// take returns the requests since the last call.
-func (f *fakeS3) take() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// Take returns the requests since the last call.
+func (f *FakeS3) Take() string {
+	f.Lock()
+	defer f.Unlock()
 	defer func() { f.log = nil }()
 	return strings.Join(f.log, ", ")
 }
 
-func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler.
+func (f *FakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client went away
 	}
-	f.mu.Lock()
+	f.Lock()
 	f.log = append(f.log, describe(r))
 	before, after := f.before, f.after
-	f.mu.Unlock()
+	f.Unlock()
 	if before != nil && before(w, r) {
 		return
 	}
 	answer := httptest.NewRecorder()
-	f.mu.Lock()
+	f.Lock()
 	f.serve(answer, r, body)
-	f.mu.Unlock()
+	f.Unlock()
 	if after != nil && after(w, r) {
 		return
 	}
@@ -123,10 +129,10 @@ func describe(r *http.Request) string {
 	return d
 }
 
-func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+func (f *FakeS3) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	key, ok := strings.CutPrefix(r.URL.Path, "/bucket/")
 	if !ok && r.URL.Path != "/bucket" {
-		refuse(w, http.StatusNotFound, "NoSuchBucket")
+		RefuseS3(w, http.StatusNotFound, "NoSuchBucket")
 		return
 	}
 	q := r.URL.Query()
@@ -136,7 +142,7 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	case r.Method == http.MethodPost && q.Has("uploads"):
 		f.nextID++
 		id := strconv.Itoa(f.nextID)
-		f.parts[id] = make(map[int][]byte)
+		f.Parts[id] = make(map[int][]byte)
 		reply(w, struct {
 			XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
 			UploadId string
@@ -146,36 +152,36 @@ func (f *fakeS3) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	case r.Method == http.MethodPut:
 		f.put(w, r, key, body)
 	case r.Method == http.MethodDelete:
-		delete(f.keys, key)
+		delete(f.Keys, key)
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		f.get(w, r, key)
 	}
 }
 
-func (f *fakeS3) put(w http.ResponseWriter, r *http.Request, key string, body []byte) bool {
-	if _, taken := f.keys[key]; taken && r.Header.Get("If-None-Match") == "*" && !f.ignoreConditions {
-		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+func (f *FakeS3) put(w http.ResponseWriter, r *http.Request, key string, body []byte) bool {
+	if _, taken := f.Keys[key]; taken && r.Header.Get("If-None-Match") == "*" && !f.IgnoreConditions {
+		RefuseS3(w, http.StatusPreconditionFailed, "PreconditionFailed")
 		return false
 	}
-	f.keys[key] = body
-	w.Header().Set("ETag", etag(body))
+	f.Keys[key] = body
+	w.Header().Set("ETag", ETag(body))
 	return true
 }
 
-func (f *fakeS3) multipart(w http.ResponseWriter, r *http.Request, key, id, part string, body []byte) {
-	parts, ok := f.parts[id]
+func (f *FakeS3) multipart(w http.ResponseWriter, r *http.Request, key, id, part string, body []byte) {
+	parts, ok := f.Parts[id]
 	if !ok {
-		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		RefuseS3(w, http.StatusNotFound, "NoSuchUpload")
 		return
 	}
 	switch r.Method {
 	case http.MethodPut:
 		n, _ := strconv.Atoi(part)
 		parts[n] = body
-		w.Header().Set("ETag", etag(body))
+		w.Header().Set("ETag", ETag(body))
 	case http.MethodDelete:
-		delete(f.parts, id)
+		delete(f.Parts, id)
 		w.WriteHeader(http.StatusNoContent)
 	case http.MethodPost:
 		var whole []byte
@@ -183,38 +189,38 @@ func (f *fakeS3) multipart(w http.ResponseWriter, r *http.Request, key, id, part
 			whole = append(whole, parts[n+1]...)
 		}
 		if f.put(w, r, key, whole) {
-			delete(f.parts, id)
+			delete(f.Parts, id)
 			reply(w, struct {
 				XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
 				ETag    string
-			}{ETag: etag(whole)})
+			}{ETag: ETag(whole)})
 		}
 	}
 }
 
-func (f *fakeS3) get(w http.ResponseWriter, r *http.Request, key string) {
-	data, ok := f.keys[key]
+func (f *FakeS3) get(w http.ResponseWriter, r *http.Request, key string) {
+	data, ok := f.Keys[key]
 	if !ok {
-		refuse(w, http.StatusNotFound, "NoSuchKey")
+		RefuseS3(w, http.StatusNotFound, "NoSuchKey")
 		return
 	}
-	if m := r.Header.Get("If-Match"); m != "" && m != etag(data) {
-		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	if m := r.Header.Get("If-Match"); m != "" && m != ETag(data) {
+		RefuseS3(w, http.StatusPreconditionFailed, "PreconditionFailed")
 		return
 	}
 	if r.Header.Get("Range") != "" && len(data) == 0 {
-		refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+		RefuseS3(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
 		return
 	}
-	if f.ignoreRanges {
+	if f.IgnoreRanges {
 		r.Header.Del("Range")
 	}
 	r.Header.Del("If-Match")
-	w.Header().Set("ETag", etag(data))
+	w.Header().Set("ETag", ETag(data))
 	http.ServeContent(w, r, "", time.Unix(1_700_000_000, 0), bytes.NewReader(data))
 }
 
-func (f *fakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
+func (f *FakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
 	type object struct {
 		Key          string
 		Size         int
@@ -229,7 +235,7 @@ func (f *fakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
 		CommonPrefixes        []folder
 	}
 	var entries []string
-	for key := range f.keys {
+	for key := range f.Keys {
 		rest, ok := strings.CutPrefix(key, prefix)
 		if !ok {
 			continue
@@ -245,7 +251,7 @@ func (f *fakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
 		entries, out.IsTruncated, out.NextContinuationToken = entries[:1000], true, entries[999]
 	}
 	for _, e := range entries {
-		if data, ok := f.keys[e]; ok && (delimiter == "" || !strings.HasSuffix(e, "/") || e == prefix) {
+		if data, ok := f.Keys[e]; ok && (delimiter == "" || !strings.HasSuffix(e, "/") || e == prefix) {
 			out.Contents = append(out.Contents, object{e, len(data), "2026-01-02T03:04:05Z"})
 		} else {
 			out.CommonPrefixes = append(out.CommonPrefixes, folder{e})
@@ -254,7 +260,8 @@ func (f *fakeS3) list(w http.ResponseWriter, prefix, delimiter, from string) {
 	reply(w, out)
 }
 
-func etag(data []byte) string {
+// ETag is the entity tag of an object.
+func ETag(data []byte) string {
 	sum := md5.Sum(data)
 	return `"` + hex.EncodeToString(sum[:]) + `"`
 }
@@ -264,14 +271,15 @@ func reply(w http.ResponseWriter, v any) {
 	_ = xml.NewEncoder(w).Encode(v)
 }
 
-func refuse(w http.ResponseWriter, status int, code string) {
+// RefuseS3 answers with an error of S3.
+func RefuseS3(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>by the fake</Message></Error>", code)
 }
 
-// hangUp ends a request without an answer.
-func hangUp(w http.ResponseWriter) {
+// HangUp ends a request without an answer.
+func HangUp(w http.ResponseWriter) {
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err == nil {
 		conn.Close()
