@@ -11,7 +11,7 @@ import (
 
 // avroDecoder reads registry-framed Avro in one pass into the columns, by a plan made once for each writer's schema.
 type avroDecoder struct {
-	rowBuilder
+	filler
 	schemas *Schemas
 	planner avroPlanner
 
@@ -20,11 +20,8 @@ type avroDecoder struct {
 	last         *avroPlan // of lastID, in values
 	lastID       int
 
-	kind  opState
-	text  []byte // scratch
-	depth int    // of records that are skipped, within each other
-	empty int    // elements without bytes in this record
-	made  int    // bytes that symbols and defaults came to in this record
+	depth int // of records that are skipped, within each other
+	empty int // elements without bytes in this record
 }
 
 // Bounds on what a few bytes can make.
@@ -34,11 +31,11 @@ const (
 )
 
 func newAvroDecoder(rows rowBuilder) *avroDecoder {
-	d := &avroDecoder{rowBuilder: rows, schemas: rows.cfg.Schemas, values: map[int]*avroPlan{}, keys: map[int]*avroPlan{}}
+	d := &avroDecoder{filler: filler{rowBuilder: rows}, schemas: rows.cfg.Schemas, values: map[int]*avroPlan{}, keys: map[int]*avroPlan{}}
 	if d.schemas == nil {
 		d.schemas = &Schemas{}
 	}
-	d.planner = avroPlanner{d: &d.rowBuilder, op: d.opField()}
+	d.planner = avroPlanner{adder: adder{d: &d.rowBuilder}, op: d.opField()}
 	return d
 }
 
@@ -191,7 +188,7 @@ func (d *avroDecoder) read(b []byte, i int, n *avroNode) int {
 		}
 		switch c := b[i]; {
 		case c == byte(n.null)<<1:
-			return d.putNull(i+1, n)
+			return d.putNull(i+1, &n.cell)
 		case c > 2 || c&1 != 0:
 			return d.refuse(Malformed, i, n.to, "the union has no such branch")
 		}
@@ -206,23 +203,23 @@ func (d *avroDecoder) read(b []byte, i int, n *avroNode) int {
 		case n.kind == avroInt && v != int64(int32(v)):
 			return d.refuse(Malformed, i, n.to, "an int of more than 32 bits")
 		}
-		return d.putLong(v, i, e, n)
+		return d.putLong(v, i, e, &n.cell)
 	case avroString, avroBytes:
 		s, e := length(b, i)
 		if e < 0 {
 			return d.short(b, n)
 		}
-		return d.putData(b[s:e], i, e, n)
+		return d.putData(b[s:e], i, e, &n.cell)
 	case avroDouble:
 		if len(b)-i < 8 {
 			return d.short(b, n)
 		}
-		return d.putFloat(math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), 64, i, i+8, n)
+		return d.putFloat(math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), 64, i, i+8, &n.cell)
 	case avroFloat:
 		if len(b)-i < 4 {
 			return d.short(b, n)
 		}
-		return d.putFloat(float64(math.Float32frombits(binary.LittleEndian.Uint32(b[i:]))), 32, i, i+4, n)
+		return d.putFloat(float64(math.Float32frombits(binary.LittleEndian.Uint32(b[i:]))), 32, i, i+4, &n.cell)
 	case avroBoolean:
 		switch {
 		case i >= len(b):
@@ -246,12 +243,12 @@ func (d *avroDecoder) readOther(b []byte, i int, n *avroNode) int {
 	}
 	switch n.kind {
 	case avroNull:
-		return d.putNull(i, n)
+		return d.putNull(i, &n.cell)
 	case avroFixed:
 		if len(b)-i < n.size {
 			return d.short(b, n)
 		}
-		return d.putData(b[i:i+n.size], i, i+n.size, n)
+		return d.putData(b[i:i+n.size], i, i+n.size, &n.cell)
 	case avroEnum:
 		v, e := zigzag(b, i)
 		switch {
@@ -262,7 +259,7 @@ func (d *avroDecoder) readOther(b []byte, i int, n *avroNode) int {
 		case n.put == putSkip:
 			return e
 		}
-		return d.putData(n.symbols[v], i, e, n)
+		return d.putData(n.symbols[v], i, e, &n.cell)
 	case avroUnion:
 		v, e := zigzag(b, i)
 		switch {
@@ -425,10 +422,6 @@ func (d *avroDecoder) element(b []byte, i int, n *avroNode, at int) int {
 // short refuses a record whose bytes end too early, or have a length or number that none can have.
 func (d *avroDecoder) short(b []byte, n *avroNode) int {
 	return d.refuse(Malformed, len(b), n.to, "the bytes end too early, or hold a length that they do not have")
-}
-
-func (d *avroDecoder) overgrown(i int, c *column) int {
-	return d.refuse(TooLarge, i, c, "symbols and defaults come to more than the record size limit of "+strconv.Itoa(d.cfg.MaxRecordBytes)+" bytes")
 }
 
 // zigzag reads an int or long; end is -1 when there is none.

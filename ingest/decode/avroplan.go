@@ -1,61 +1,23 @@
 package decode
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/calve-io/calve/schema"
-)
-
-// avroPut is what becomes of a value that was read.
-type avroPut uint8
-
-const (
-	putSkip      avroPut = iota
-	putRefuse            // a type that the column cannot hold
-	putKind              // text: the kind of the row
-	putNumeral           // a number as the column takes it: exact, in range
-	putInt32             // the common cases of numbers
-	putInt64             //
-	putFloat64           //
-	putDate              // days
-	putTime              // since midnight
-	putTimestamp         // since 1970
-	putDecimal           // unscaled bytes, with a scale
-	putScaled            // a record of scale and unscaled bytes
-	putText              // characters, the text of a number, a symbol
-	putClock             // a time of day as text
-	putUUID              // 16 bytes as text
-	putBinary            // bytes
-	putParse             // text of a number, date or time
-	putBool              //
-	putStruct            // a record in a ROW
-	putList              // an array in an ARRAY
-	putMap               // a map in a MAP
-	putPairs             // an array of records of key and value in a MAP
 )
 
 // avroNode is how one type of a writer's schema is read into one column. A tree of them is made once for each writer's
 // schema, so that reading asks nothing twice.
 type avroNode struct {
-	kind  avroKind
-	put   avroPut
-	null  int8 // of a union of null and one other type: which branch is null; -1: no such union
-	inner bool // the column is inside another
-	to    *column
-	size  int // of fixed
-	scale int // of decimals
-
-	// Times: value × mul / div, then within low and high.
-	mul, div, low, high int64
+	cell
+	kind avroKind
+	null int8 // of a union of null and one other type: which branch is null; -1: no such union
+	size int  // of fixed
 
 	kids    []avroNode // fields, branches, elements or values
 	rest    []avroRest // fields of a ROW that the writer does not have
 	link    *avroNode  // of a record that is skipped: shared, as types may contain themselves
 	symbols [][]byte
-	why     string // putRefuse
 }
 
 // avroRest is a column that the writer does not have.
@@ -79,13 +41,9 @@ type avroPlan struct {
 
 // avroPlanner makes plans for the columns of a table.
 type avroPlanner struct {
-	d     *rowBuilder
+	adder
 	op    string // name of the field with the row kind, or ""
 	skips map[*avroType]*avroNode
-
-	key  bool   // plans for keys add nothing
-	adds []wish // columns and fields of ROWs that the table lacks
-	bad  string // why a field cannot be one
 }
 
 // plan makes the plan of a record's value. reader (nil: none) has defaults and former names.
@@ -112,7 +70,7 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 			out.root.kids = append(out.root.kids, n)
 		default:
 			if c == nil {
-				p.add(nil, p.d.cfg.Schema.Fields, f)
+				p.add(nil, p.d.cfg.Schema.Fields, f.name, func() (schema.Type, bool, error) { return (&avroMapper{}).typeOf(f.typ) })
 			}
 			out.root.kids = append(out.root.kids, p.skip(f.typ))
 		}
@@ -129,33 +87,6 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 		}
 	}
 	return out
-}
-
-// add asks for a column, or a field of the ROW at a path, for a field that is none, as the pipeline's policy has it.
-func (p *avroPlanner) add(parent []string, fields []schema.Field, f *avroField) {
-	policy := p.d.cfg.Evolution
-	if policy == Freeze || p.key || p.bad != "" {
-		return
-	}
-	if i, ok := p.d.cfg.Schema.Field(f.name); ok && parent == nil && p.d.cols[i].meta != metaNone {
-		return
-	}
-	path := append(slices.Clone(parent), f.name)
-	m := avroMapper{}
-	typ, ok, err := m.typeOf(f.typ)
-	switch {
-	case err == nil && !ok:
-		return // there is nothing in it
-	case policy == Strict:
-		err = errors.New("there is no such column, and the pipeline does not add any")
-	case err == nil:
-		err = clash(fields, f.name)
-	}
-	if err != nil {
-		p.bad = fmt.Sprintf("field %q: %v", strings.Join(path, "."), err)
-		return
-	}
-	p.adds = append(p.adds, wish{path: path, typ: typ, add: true})
 }
 
 // keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one.
@@ -212,7 +143,7 @@ func (p *avroPlanner) node(t, reader *avroType, c *column, inner bool) avroNode 
 	if t.kind == avroUnion {
 		return p.union(t, reader, c, inner)
 	}
-	n := avroNode{kind: t.kind, null: -1, to: c, inner: inner, size: t.size, scale: t.scale}
+	n := avroNode{cell: cell{to: c, inner: inner, scale: t.scale}, kind: t.kind, null: -1, size: t.size}
 	switch {
 	case t.kind == avroNull:
 		n.put = putText // whatever: there is no value
@@ -232,18 +163,10 @@ func (p *avroPlanner) node(t, reader *avroType, c *column, inner bool) avroNode 
 	}
 	if n.put == putSkip {
 		n = p.skip(t)
-		n.put, n.to, n.inner, n.why = putRefuse, c, inner, "values of the Avro type "+t.describe()+" cannot be kept in type "+c.typ.String()
+		n.to, n.inner = c, inner
+		n.refuses("the Avro type " + t.describe())
 	}
 	return n
-}
-
-// keyShape reports whether keys of an Avro map, which are texts, can be read into a column.
-func keyShape(s shape) bool {
-	switch s {
-	case shapeBool, shapeBytes, shapeStruct, shapeList, shapeMap:
-		return false
-	}
-	return true
 }
 
 // like gives what of a reader's type values of t become.
@@ -271,7 +194,7 @@ func (p *avroPlanner) union(t, reader *avroType, c *column, inner bool) avroNode
 		n.null = t.nullBranch()
 		return n
 	}
-	n := avroNode{kind: avroUnion, null: -1, put: putText, to: c, inner: inner}
+	n := avroNode{cell: cell{put: putText, to: c, inner: inner}, kind: avroUnion, null: -1}
 	for _, x := range t.branches {
 		n.kids = append(n.kids, p.node(x, reader, c, inner))
 	}
@@ -295,7 +218,7 @@ func (p *avroPlanner) record(n *avroNode, t, reader *avroType) {
 		k, ok := n.to.members[name]
 		if !ok || taken[k] {
 			if !ok {
-				p.add(n.to.path, n.to.typ.Fields, f)
+				p.add(n.to.path, n.to.typ.Fields, f.name, func() (schema.Type, bool, error) { return (&avroMapper{}).typeOf(f.typ) })
 			}
 			n.kids = append(n.kids, p.skip(f.typ))
 			continue
@@ -345,36 +268,22 @@ func (p *avroPlanner) scaled(n *avroNode, t *avroType) bool {
 	return true
 }
 
-// numeric reports whether a column holds numbers.
-func numeric(s shape) bool { return s >= shapeInt8 && s <= shapeDecimal }
-
 // single chooses what is done with a single value; putSkip: the column cannot hold it.
 func (p *avroPlanner) single(n *avroNode, t *avroType) {
 	s := n.to.shape
 	switch t.kind {
 	case avroBoolean:
-		if s == shapeBool {
-			n.put = putBool
-		}
+		n.boolean()
 	case avroInt, avroLong:
 		p.whole(n, t)
 	case avroFloat, avroDouble:
-		if s == shapeFloat32 || s == shapeFloat64 || s == shapeText {
-			n.put = putNumeral
-		}
+		n.float()
 	case avroEnum:
 		if s == shapeText {
-			n.put, n.symbols = putText, t.symbols
+			n.put, n.symbol, n.symbols = putText, true, t.symbols
 		}
 	case avroString:
-		switch {
-		case s == shapeText:
-			n.put = putText
-		case s == shapeBytes:
-			n.put = putBinary
-		case s != shapeBool && s < shapeStruct:
-			n.put = putParse
-		}
+		n.texts()
 	case avroBytes, avroFixed:
 		switch {
 		case t.isDecimal() && (numeric(s) || s == shapeText):
@@ -383,69 +292,24 @@ func (p *avroPlanner) single(n *avroNode, t *avroType) {
 			}
 		case s == shapeText && t.logical == "uuid" && t.size == 16:
 			n.put = putUUID
-		case s == shapeText && t.kind == avroBytes:
-			n.put = putText
-		case s == shapeBytes:
-			n.put = putBinary
+		case s == shapeText && t.kind == avroFixed:
+		default:
+			n.raw()
 		}
 	}
 }
 
 // whole chooses what is done with int and long, which are also dates, times and timestamps.
 func (p *avroPlanner) whole(n *avroNode, t *avroType) {
-	c := n.to
-	time, isTime := avroTimes[t.logical]
-	stamp, isStamp := avroTimestamps[t.logical]
-	switch isDate := avroDates[t.logical]; c.shape {
-	case shapeInt64:
-		n.put = putInt64
-	case shapeInt32:
-		n.put = putInt32
-	case shapeFloat64:
-		n.put = putFloat64
-	case shapeInt8, shapeInt16, shapeFloat32, shapeDecimal:
-		n.put = putNumeral
-	case shapeText:
-		switch {
-		case isTime:
-			n.put, n.scale = putClock, time
-		case !isDate && !isStamp: // their number would say nothing
-			n.put = putText
-		}
-	case shapeDate:
-		if !isTime && !isStamp {
-			n.put = putDate
-		}
-	case shapeTime:
-		if !isTime {
-			time = 3
-		}
-		if !isDate && !isStamp {
-			n.put, n.mul, n.div, n.high = putTime, 1, int64(pow10[time-3]), dayMillis-1
-		}
-	case shapeTimestamp:
-		if !isStamp {
-			stamp = c.unit
-		}
-		if !isDate && !isTime {
-			n.put, n.mul, n.div = putTimestamp, 1, 1
-			if stamp > c.stored {
-				n.div = int64(pow10[stamp-c.stored])
-			} else {
-				n.mul = int64(pow10[c.stored-stamp])
-			}
-			n.low, n.high = momentRange(c.stored)
-		}
+	s, digits := senseNumber, 0
+	if x, ok := avroTimes[t.logical]; ok {
+		s, digits = senseTime, x
+	} else if x, ok := avroTimestamps[t.logical]; ok {
+		s, digits = senseTimestamp, x
+	} else if avroDates[t.logical] {
+		s = senseDate
 	}
-}
-
-// momentRange gives the first and last moment that a timestamp column can hold.
-func momentRange(digits int) (low, high int64) {
-	perDay := int64(86400 * pow10[digits])
-	if digits == 9 {
-		return -106751 * perDay, 106750*perDay + (perDay - 1)
-	}
-	return minDay * perDay, maxDay*perDay + (perDay - 1)
+	n.cell.whole(s, digits)
 }
 
 // setKind makes a node of a text give the kind of the row.

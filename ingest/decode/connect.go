@@ -135,15 +135,19 @@ func (d *jsonDecoder) parseSchema(raw []byte) *connectSchema {
 			s.types[c.Name] = c.Type
 		}
 	}
-	rows := root.rows(d.cfg.Format)
-	for i := range rows {
+	d.tell(s, root.rows(d.cfg.Format))
+	return s
+}
+
+// tell notes how the columns of fields come.
+func (d *jsonDecoder) tell(s *connectSchema, fields []connectField) {
+	for i := range fields {
 		for c := range d.cols {
-			if d.cols[c].name == rows[i].Field && d.cols[c].meta == metaNone {
-				s.cols[c] = rows[i].manner(s.cols[c])
+			if d.cols[c].name == fields[i].Field && d.cols[c].meta == metaNone {
+				s.cols[c] = fields[i].manner(s.cols[c])
 			}
 		}
 	}
-	return s
 }
 
 // manner is how values of the field come. What the schema does not say stays as it was.

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -104,14 +105,42 @@ func (d *rowBuilder) widen(c *column, to schema.Type) bool {
 	return d.want(wish{path: c.path, typ: to}) == nil
 }
 
-// newColumn asks for a column of a row: of the type that the schema in the record says, else of what its value is.
-func (d *jsonDecoder) newColumn(name string, value []byte, at int) int {
+// newColumn asks for a column of a row, or a field of the ROW at a path: of the type that the record's schema says, else of
+// what its value is.
+func (d *jsonDecoder) newColumn(parent []string, fields []schema.Field, name string, value []byte, at int) int {
 	if d.schema != nil && d.cfg.Evolution.Adds() && string(value) != "null" {
-		if t, ok := d.schema.types[name]; ok {
-			return d.addTyped(nil, d.cfg.Schema.Fields, name, t, at)
+		if t, ok := d.schema.typeOf(parent, name); ok {
+			return d.addTyped(parent, fields, name, t, at)
 		}
 	}
-	return d.addField(nil, d.cfg.Schema.Fields, name, value, at)
+	return d.addField(parent, fields, name, value, at)
+}
+
+// typeOf gives the type that the schema says for a column, or a field of the ROW at a path.
+func (s *connectSchema) typeOf(parent []string, name string) (t schema.Type, ok bool) {
+	path := append(slices.Clone(parent), name)
+	if t, ok = s.types[path[0]]; !ok {
+		return t, false
+	}
+	for _, step := range path[1:] {
+		switch t.Root {
+		case schema.Row:
+			i := slices.IndexFunc(t.Fields, func(f schema.Field) bool { return f.Name == step })
+			if i < 0 {
+				return t, false
+			}
+			t = t.Fields[i].Type
+		case schema.Array:
+			t = *t.Element
+		case schema.Map:
+			if t = *t.Element; step != "value" {
+				return t, false
+			}
+		default:
+			return t, false
+		}
+	}
+	return t, true
 }
 
 // addField asks for a column or a field of a ROW that a JSON value stands for; at is where the value stands. It gives -1
@@ -145,6 +174,41 @@ func (d *rowBuilder) addTyped(parent []string, fields []schema.Field, name strin
 		return d.refuseField(parent, name, err.Error(), at)
 	}
 	return 0
+}
+
+// adder gathers the columns that a writer's schema has and the table lacks.
+type adder struct {
+	d    *rowBuilder
+	key  bool   // plans for keys add nothing
+	adds []wish // columns and fields of ROWs that the table lacks
+	bad  string // why a field cannot be one
+}
+
+// add asks for a column, or a field of the ROW at a path, for a field that is none, as the pipeline's policy has it. typeOf
+// gives its type; not ok: there is nothing in it.
+func (p *adder) add(parent []string, fields []schema.Field, name string, typeOf func() (typ schema.Type, ok bool, err error)) {
+	policy := p.d.cfg.Evolution
+	if policy == Freeze || p.key || p.bad != "" {
+		return
+	}
+	if i, ok := p.d.cfg.Schema.Field(name); ok && parent == nil && p.d.cols[i].meta != metaNone {
+		return
+	}
+	path := append(slices.Clone(parent), name)
+	typ, ok, err := typeOf()
+	switch {
+	case err == nil && !ok:
+		return // there is nothing in it
+	case policy == Strict:
+		err = errors.New("there is no such column, and the pipeline does not add any")
+	case err == nil:
+		err = clash(fields, name)
+	}
+	if err != nil {
+		p.bad = fmt.Sprintf("field %q: %v", strings.Join(path, "."), err)
+		return
+	}
+	p.adds = append(p.adds, wish{path: path, typ: typ, add: true})
 }
 
 // refuseField refuses the record because of a field that is no column.

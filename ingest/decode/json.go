@@ -310,7 +310,7 @@ func (d *jsonDecoder) special(b []byte, i int, m *member) int {
 	if e < 0 {
 		return d.fault(e, at, nil)
 	}
-	if m.what == memberField && !d.inKey && !(d.cfg.Format == DebeziumFlat && strings.HasPrefix(m.name, "__")) && d.newColumn(m.name, b[i:e], i) < 0 {
+	if m.what == memberField && !d.inKey && !(d.cfg.Format == DebeziumFlat && strings.HasPrefix(m.name, "__")) && d.newColumn(nil, d.cfg.Schema.Fields, m.name, b[i:e], i) < 0 {
 		return -1
 	}
 	return e

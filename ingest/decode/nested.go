@@ -181,7 +181,7 @@ func (d *jsonDecoder) valueRow(b []byte, i int, c *column) int {
 			if i, at = skipValue(b, e, &d.nest); i < 0 {
 				return d.fault(i, at, c)
 			}
-			if unknown != "" && !d.inKey && d.addField(c.path, c.typ.Fields, unknown, b[e:i], e) < 0 {
+			if unknown != "" && !d.inKey && d.newColumn(c.path, c.typ.Fields, unknown, b[e:i], e) < 0 {
 				return -1
 			}
 		} else {
