@@ -47,9 +47,16 @@ const (
 	Avro Format = "avro"
 	// DebeziumAvro: as Debezium, in the form of Avro.
 	DebeziumAvro Format = "debezium-avro"
+	// Protobuf: the value is one row as a Protobuf message behind 0, the 4-byte id of its writer's schema and the place of
+	// the message in it, as the serializers of Confluent's registry write it. Otherwise as Avro; see ColumnsOfProtobuf.
+	// Fields that a message does not have are null if it can be told that it does not have them (proto3 has "optional" for
+	// that; members of a oneof and messages), else their default; repeated ones are empty. Groups are passed over.
+	Protobuf Format = "protobuf"
 )
 
-// FramedJSON: as JSON, behind 0 and the 4-byte id of a JSON Schema in a registry, which is not asked for.
+// FramedJSON: as JSON, behind 0 and the 4-byte id of a JSON Schema in a registry. With Config.Schemas the schema tells how
+// decimals and times come that Kafka Connect wrote, and which types new columns have (ColumnsOfJSONSchema); without them it
+// is not asked for.
 const FramedJSON Format = "json-schema"
 
 // CSV: the value is one row of comma-separated values (RFC 4180), whose fields Config.Header names. Values are read from
@@ -57,10 +64,10 @@ const FramedJSON Format = "json-schema"
 // nested values are JSON. Fields that are no columns are ignored.
 const CSV Format = "csv"
 
-var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, CSV, FramedJSON}
+var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, Protobuf, CSV, FramedJSON}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
-func (f Format) Framed() bool { return f == Avro || f == DebeziumAvro }
+func (f Format) Framed() bool { return f == Avro || f == DebeziumAvro || f == Protobuf }
 
 // Events reports whether records are events of Debezium.
 func (f Format) Events() bool { return f == Debezium || f == DebeziumFlat || f == DebeziumAvro }
@@ -160,8 +167,11 @@ func New(cfg Config) (Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
-	if cfg.Format.Framed() {
+	switch cfg.Format {
+	case Avro, DebeziumAvro:
 		return newAvroDecoder(rows), nil
+	case Protobuf:
+		return newProtoDecoder(rows), nil
 	}
 	d := &jsonDecoder{rowBuilder: rows}
 	d.makePlans()
@@ -175,12 +185,15 @@ func New(cfg Config) (Decoder, error) {
 }
 
 // opField gives the field that holds the row kind, or "".
-func (d *rowBuilder) opField() string {
-	switch name := d.cfg.OpField; name {
+func (d *rowBuilder) opField() string { return OpField(&d.cfg) }
+
+// OpField gives the field that holds the row kind, or "" if there is none.
+func OpField(cfg *Config) string {
+	switch name := cfg.OpField; name {
 	case "-":
 		return ""
 	case "":
-		if _, taken := d.cfg.Schema.Field("op"); taken {
+		if _, taken := cfg.Schema.Field("op"); taken {
 			return ""
 		}
 		return "op"

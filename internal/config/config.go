@@ -161,8 +161,8 @@ func (s SASL) Secret() (string, error) {
 
 // Format says how values are decoded.
 type Format struct {
-	Type        string   `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. debezium-flat-json: what ExtractNewRecordState leaves of them. avro: records by a schema registry. debezium-avro: Debezium envelopes by one. json-schema: json behind the id of a schema, as the serializer of a registry writes it." enum:"json,debezium-json,debezium-flat-json,avro,debezium-avro,json-schema" default:"json"`
-	Op          string   `yaml:"op" doc:"With json and avro: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
+	Type        string   `yaml:"type" doc:"json: one object a record. debezium-json: Debezium envelopes. debezium-flat-json: what ExtractNewRecordState leaves of them. avro: records by a schema registry. debezium-avro: Debezium envelopes by one. protobuf: Protobuf messages by one. json-schema: json behind the id of a schema, as the serializer of a registry writes it; with registry the schema gives new columns their types." enum:"json,debezium-json,debezium-flat-json,avro,debezium-avro,protobuf,json-schema" default:"json"`
+	Op          string   `yaml:"op" doc:"With json, avro and protobuf: field that holds the row kind (I, U, D, +I, -D, …); without it every record is an upsert." default:"op"`
 	Evolution   string   `yaml:"evolution" doc:"What records may do to the table's schema. freeze: nothing, fields that are no columns are ignored. dead-letter: nothing, records with such fields are refused. add-only: such fields become columns. evolve: columns become wider too (INT to BIGINT and the like). Without it: freeze, but evolve where create leaves out the columns." enum:"freeze,dead-letter,add-only,evolve"`
 	Decimals    string   `yaml:"decimals" doc:"How decimals come, unless records have a schema. text: as numbers or text. binary: as base64 of their bytes (Debezium's decimal.handling.mode precise)." enum:"text,binary" default:"text"`
 	Unsigned    []string `yaml:"unsigned" doc:"DECIMAL columns of a MySQL source's BIGINT UNSIGNED that come as signed numbers (bigint.unsigned.handling.mode long)."`
@@ -174,7 +174,7 @@ type Format struct {
 
 // Create describes a new table.
 type Create struct {
-	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING. Without it they come from the registry's newest schema of the topic's values, or from the topic's first records."`
+	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING. Without it they come from the registry's newest schema of the topic's values (of protobuf its first message), or from the topic's first records."`
 	PrimaryKey []string          `yaml:"primary-key" doc:"Columns of the primary key; none makes an append table. If columns are left out, too: the fields of the records' keys, if these are JSON objects."`
 	Partition  []string          `yaml:"partition" doc:"Partition columns."`
 	Options    map[string]string `yaml:"options" doc:"Paimon table options."`

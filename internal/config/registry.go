@@ -49,4 +49,6 @@ func (c *checker) registry(cfg *Config) {
 }
 
 // Framed reports whether records name the schema that they were written with.
-func (f Format) Framed() bool { return f.Type == "avro" || f.Type == "debezium-avro" }
+func (f Format) Framed() bool {
+	return f.Type == "avro" || f.Type == "debezium-avro" || f.Type == "protobuf"
+}
