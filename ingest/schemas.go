@@ -38,9 +38,10 @@ type schemaFetcher struct {
 	vain     time.Time // an id was waited for in vain until then
 }
 
-// newSchemaFetcher gives nil for formats whose records have no schema id. It sets the schemas of the configuration.
+// newSchemaFetcher gives nil for formats whose records have no schema id, or need none. It sets the schemas of the
+// configuration.
 func newSchemaFetcher(cfg *decode.Config, registry Registry, topic string, env Env, events Events) (*schemaFetcher, error) {
-	if !cfg.Format.Framed() {
+	if !cfg.Format.Framed() && (cfg.Format != decode.FramedJSON || registry == nil) {
 		return nil, nil
 	}
 	if registry == nil {

@@ -30,19 +30,27 @@ func (p *pipeline) findColumns(ctx context.Context, hub *ingest.Hub) (*foundColu
 		return nil, err
 	}
 	format := decode.Format(p.cfg.Format.Type)
-	if format.Framed() {
+	found := &foundColumns{}
+	switch {
+	case format.Framed():
 		cols, err := p.registeredColumns(ctx)
-		return &foundColumns{columns: cols}, err
-	}
-	if hub == nil {
+		if err != nil {
+			return nil, err
+		}
+		found.columns = cols
+	case hub == nil:
 		return nil, fmt.Errorf("%w: create.columns is missing", errSetup)
+	default:
+		p.log.Info("the table is not there; its columns are made of the topic's first records")
+		s, err := hub.Sketch(ctx, p.cfg.Kafka.Topic, format, p.cfg.Format.Op)
+		if err != nil {
+			return nil, fmt.Errorf("columns of the table %s: %w", p.cfg.Table, err)
+		}
+		found.columns, found.key = s.Columns(), s.Key()
+		if err := p.retype(ctx, format, found); err != nil {
+			return nil, err
+		}
 	}
-	p.log.Info("the table is not there; its columns are made of the topic's first records")
-	s, err := hub.Sketch(ctx, p.cfg.Kafka.Topic, format, p.cfg.Format.Op)
-	if err != nil {
-		return nil, fmt.Errorf("columns of the table %s: %w", p.cfg.Table, err)
-	}
-	found := &foundColumns{columns: s.Columns(), key: s.Key()}
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Kafka.Fields)) {
 		t := decode.MetadataType(p.cfg.Kafka.Fields[name])
 		at := slices.IndexFunc(found.columns, func(c schema.Column) bool { return c.Name == name })
@@ -53,4 +61,31 @@ func (p *pipeline) findColumns(ctx context.Context, hub *ingest.Hub) (*foundColu
 		}
 	}
 	return found, nil
+}
+
+// retype has the columns be those of the registry's schema, where records are JSON with one; columns that only records have
+// come behind them.
+func (p *pipeline) retype(ctx context.Context, format decode.Format, found *foundColumns) error {
+	if format != decode.FramedJSON || p.registry == nil {
+		return nil
+	}
+	said, err := p.registeredColumns(ctx)
+	if errors.Is(err, decode.ErrNoSchema) || errors.Is(err, errSetup) { // the subject has another name, or says nothing of columns
+		p.log.Warn("the registry does not tell the columns; they are those of the topic's first records", "error", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	op := p.cfg.Format.Op
+	said = slices.DeleteFunc(said, func(c schema.Column) bool { // the field with the row kind is no column
+		return c.Name == op && !slices.ContainsFunc(found.columns, func(o schema.Column) bool { return o.Name == op })
+	})
+	for _, c := range found.columns {
+		if !slices.ContainsFunc(said, func(o schema.Column) bool { return o.Name == c.Name }) {
+			said = append(said, c)
+		}
+	}
+	found.columns = said
+	return nil
 }

@@ -44,11 +44,17 @@ func (p *pipeline) registeredColumns(ctx context.Context) ([]schema.Column, erro
 	if err != nil {
 		return nil, fmt.Errorf("columns of the table %s from subject %q: %w", p.cfg.Table, subject, err)
 	}
-	row := ""
-	if decode.Format(p.cfg.Format.Type) == decode.DebeziumAvro {
-		row = "after"
+	var cols []schema.Column
+	switch decode.Format(p.cfg.Format.Type) {
+	case decode.Protobuf:
+		cols, err = decode.ColumnsOfProtobuf(w)
+	case decode.FramedJSON:
+		cols, err = decode.ColumnsOfJSONSchema(w)
+	case decode.DebeziumAvro:
+		cols, err = decode.ColumnsOfAvro(w, "after")
+	default:
+		cols, err = decode.ColumnsOfAvro(w, "")
 	}
-	cols, err := decode.ColumnsOfAvro(w, row)
 	if err != nil {
 		return nil, fmt.Errorf("%w: subject %q: %w; give create.columns", errSetup, subject, err)
 	}
