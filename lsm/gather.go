@@ -1,6 +1,7 @@
 package lsm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -196,7 +197,8 @@ func gatherStrings(mem *arena, srcs []arrow.Array, ranges []Range, rows int) ([]
 	return off, data[:total], nil
 }
 
-// gatherBits gathers the bitmap in buffer number buf; a missing validity bitmap counts as all ones.
+// gatherBits gathers the bitmap in buffer number buf; a missing validity bitmap counts as all ones. Bits are collected in a
+// word: ranges are often of one row, and a store for each bit costs as much as the rest of gathering.
 func gatherBits(mem *arena, srcs []arrow.Array, ranges []Range, rows, buf int) []byte {
 	type bitmap struct {
 		bits []byte
@@ -209,23 +211,40 @@ func gatherBits(mem *arena, srcs []arrow.Array, ranges []Range, rows, buf int) [
 		}
 		maps[i] = bitmap{s.Data().Buffers()[buf].Bytes(), s.Data().Offset()}
 	}
-	dst := mem.cleared(int(bitutil.BytesForBits(int64(rows))))
-	o := 0
+	const step = 56 // bits that eight bytes hold wherever they begin
+	dst := mem.cleared((rows + 63) / 64 * 8)
+	o, word, fill := 0, uint64(0), 0
 	for _, r := range ranges {
-		m, n := maps[r.Src], int(r.N)
-		switch {
-		case m.bits == nil:
-			bitutil.SetBitsTo(dst, int64(o), int64(n), true)
-		case n < 64:
-			p := m.off + int(r.Start)
-			for i := range n {
-				bit := m.bits[(p+i)>>3] >> ((p + i) & 7) & 1
-				dst[(o+i)>>3] |= bit << ((o + i) & 7)
+		m, n := &maps[r.Src], int(r.N)
+		for p := m.off + int(r.Start); n > 0; p, n = p+step, n-step {
+			k := min(n, step)
+			w := ^uint64(0)
+			if m.bits != nil {
+				w = bitsAt(m.bits, p)
 			}
-		default:
-			bitutil.CopyBitmap(m.bits, m.off+int(r.Start), n, dst, o)
+			w &= 1<<k - 1
+			word |= w << fill
+			if fill += k; fill >= 64 {
+				binary.LittleEndian.PutUint64(dst[o:], word)
+				o, fill = o+8, fill-64
+				word = w >> (k - fill)
+			}
 		}
-		o += n
 	}
-	return dst
+	if fill > 0 {
+		binary.LittleEndian.PutUint64(dst[o:], word)
+	}
+	return dst[:bitutil.BytesForBits(int64(rows))]
+}
+
+// bitsAt gives the bits of a bitmap from position p on, at least 56 if it has as many.
+func bitsAt(b []byte, p int) (w uint64) {
+	b = b[p>>3:]
+	if len(b) >= 8 {
+		return binary.LittleEndian.Uint64(b) >> (p & 7)
+	}
+	for i, v := range b {
+		w |= uint64(v) << (8 * i)
+	}
+	return w >> (p & 7)
 }
