@@ -494,7 +494,7 @@ func (t *Table) expireLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.env.After(t.set.ExpireEvery):
+		case <-t.env.After(together(t.env.Now(), t.set.ExpireEvery)):
 		}
 		now := t.metrics.snapshot.Load()
 		if now == last && skipped < quietFactor-1 {
