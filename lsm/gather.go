@@ -216,6 +216,15 @@ func gatherBits(mem *arena, srcs []arrow.Array, ranges []Range, rows, buf int) [
 	o, word, fill := 0, uint64(0), 0
 	for _, r := range ranges {
 		m, n := &maps[r.Src], int(r.N)
+		if n == 1 && m.bits != nil {
+			p := m.off + int(r.Start)
+			word |= uint64(m.bits[p>>3]>>(p&7)&1) << fill
+			if fill++; fill == 64 {
+				binary.LittleEndian.PutUint64(dst[o:], word)
+				o, word, fill = o+8, 0, 0
+			}
+			continue
+		}
 		for p := m.off + int(r.Start); n > 0; p, n = p+step, n-step {
 			k := min(n, step)
 			w := ^uint64(0)
