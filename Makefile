@@ -41,8 +41,10 @@ interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, Duck
 bench: ## run the microbenchmarks and write bench/results and bench/README.md
 	go run ./bench
 
-bench-peers: ## measure beside Paimon Java and DuckDB (make interop fetches them; needs a JDK) and write bench/PEERS.md
+bench-peers: ## measure beside Paimon Java, DuckDB and Flink (make interop fetches them; needs a JDK) and write bench/PEERS.md
 	go run ./bench/peer
+	go run ./bench/peer -follow 20s
+	go run ./bench/peer -ingest 2000000
 
 bench-compare: ## what a change cost: OLD=bench/results/A.txt NEW=bench/results/B.txt
 	go tool -modfile=interop/tools/go.mod benchstat $(OLD) $(NEW)

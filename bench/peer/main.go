@@ -7,6 +7,7 @@
 //	go run ./bench/peer -sets '^lookup' -o ''  # lookups by key, and changelogs made by lookups
 //	go run ./bench/peer -churn 300             # write amplification under a commit a second
 //	go run ./bench/peer -follow 30s            # how long rows take to a tail, beside Flink's streaming read
+//	go run ./bench/peer -ingest 2000000        # messages of a real broker into a table, beside a job of Flink
 package main
 
 import (
@@ -47,6 +48,7 @@ type config struct {
 	scale                 float64
 	churn                 churn
 	follow                follow
+	ingest                ingest
 }
 
 func parseFlags(args []string) (c config, err error) {
@@ -63,6 +65,12 @@ func parseFlags(args []string) (c config, err error) {
 	fs.DurationVar(&c.follow.warm, "follow-warm", 15*time.Second, "how long -follow runs before it measures")
 	fs.StringVar(&c.follow.jars, "flink-jars", ".cache/peers/jars/flink", "folder with the jars of Flink and Paimon's connector")
 	c.follow.intervals = []time.Duration{time.Second, 200 * time.Millisecond}
+	fs.IntVar(&c.ingest.messages, "ingest", 0, "measure so many messages from a real broker into a table instead")
+	fs.IntVar(&c.ingest.keys, "ingest-keys", 500_000, "keys of the table of -ingest")
+	fs.StringVar(&c.ingest.jars, "kafka-jars", ".cache/peers/jars/kafka", "folder with the jars of the broker of -ingest")
+	fs.StringVar(&c.ingest.more, "ingest-jars", ".cache/peers/jars/flink-kafka", "folder with what Flink needs to read it; fetched with Maven if it is not there")
+	fs.IntVar(&c.ingest.rate, "ingest-rate", 50_000, "messages a second where -ingest measures how long they take to a tail")
+	fs.DurationVar(&c.ingest.latency, "ingest-latency", 20*time.Second, "how long that is measured with each interval between commits; 0s: not at all")
 	fs.IntVar(&c.churn.commits, "churn", 0, "measure write amplification instead, with so many commits")
 	fs.IntVar(&c.churn.keys, "churn-keys", 10_000_000, "keys of the table of -churn")
 	fs.IntVar(&c.churn.rows, "churn-rows", 20_000, "rows of a commit of -churn")
@@ -95,6 +103,9 @@ func mainErr(ctx context.Context, args []string) error {
 	}
 	if c.follow.time > 0 {
 		return c.follow.run(ctx, c, os.Stdout)
+	}
+	if c.ingest.messages > 0 {
+		return c.ingest.run(ctx, c, os.Stdout)
 	}
 	if c.churn.commits > 0 {
 		return c.churn.run(ctx, c, os.Stdout)
