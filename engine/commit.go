@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -208,13 +209,20 @@ func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule s
 	if kind != manifest.Compact {
 		id++
 	}
+	tells := props
+	if kind == manifest.Append && t.form.Load().keys != nil && severalBuckets(entries) {
+		if tells = maps.Clone(props); tells == nil {
+			tells = map[string]string{}
+		}
+		tells[manifest.PropOrder] = manifest.OrderArrival
+	}
 	var checkSchema func(context.Context, *schema.Schema) error
 	if rule != nil {
 		checkSchema = func(ctx context.Context, newest *schema.Schema) error { return rule(ctx, entries, newest) }
 	}
 	snap, err := t.meta.Commit(ctx, manifest.Commit{
 		CheckSchema: checkSchema,
-		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Changelog: pub.changelog, Index: slices.Concat(hashes.entries, pub.index), Properties: props, Watermark: p.Watermark,
+		Kind:        kind, User: t.commitUser(), Identifier: id, Entries: entries, Changelog: pub.changelog, Index: slices.Concat(hashes.entries, pub.index), Properties: tells, Watermark: p.Watermark,
 		Check: func(ctx context.Context, base *manifest.Snapshot) error {
 			err := t.checkEpoch(ctx, base)
 			if err == nil && kind == manifest.Append && len(entries) > 0 {
@@ -245,6 +253,13 @@ func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule s
 	t.noteSchema(ctx, snap.SchemaID)
 	t.watch.publish(snap.ID)
 	return snap, nil
+}
+
+// severalBuckets reports whether entries are of more than one bucket. Only then the order of their rows has to be told.
+func severalBuckets(entries []manifest.Entry) bool {
+	return slices.ContainsFunc(entries, func(e manifest.Entry) bool {
+		return e.Bucket != entries[0].Bucket || !bytes.Equal(e.Partition, entries[0].Partition)
+	})
 }
 
 // commitFailed decides what a failed publication means for the handle. A compaction that lost a conflict hurts nobody.
@@ -288,7 +303,7 @@ func (t *Table) apply(entries []manifest.Entry) error {
 			order = append(order, b)
 		}
 		c.add(e)
-		b.nextSeq = max(b.nextSeq, e.File.MaxSeq+1)
+		t.numberedLocked(b, &e.File)
 	}
 	for _, b := range order {
 		if err := b.levels.Apply(changes[b].change()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -105,7 +106,8 @@ func (t *Table) findProgress(ctx context.Context) error {
 	if err == nil {
 		e, err := epochOf(s)
 		t.epoch, t.identifier, t.last, t.hasWritten = e+1, s.CommitIdentifier, s.ID, hasProgress(s.Properties)
-		t.progress = Progress{Properties: s.Properties, Watermark: s.Watermark}
+		t.progress = Progress{Properties: maps.Clone(s.Properties), Watermark: s.Watermark}
+		delete(t.progress.Properties, manifest.PropOrder) // it is of the snapshot's rows
 		return err
 	}
 	if !errors.Is(err, manifest.ErrNoSnapshot) {
@@ -140,7 +142,7 @@ func userOf(job string) string { return "calve-job-" + job }
 
 func hasProgress(props map[string]string) bool {
 	for k := range props {
-		if k != PropEpoch {
+		if k != PropEpoch && k != manifest.PropOrder {
 			return true
 		}
 	}

@@ -49,6 +49,7 @@ type Table struct {
 	buckets     map[bucketKey]*bucket
 	parts       map[string]*partition
 	active      *buffer
+	nextSeq     int64                // above the sequence numbers of all buckets; with a primary key their rows are numbered by it together
 	unpublished map[*bucket]struct{} // buckets with ready files: what a Commit costs depends on them alone
 	poison      error
 	doubtful    bool // a snapshot may have been published, or may yet appear, without our knowledge
@@ -207,7 +208,7 @@ func (t *Table) setKnown(id int64) {
 
 func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
 	for i := range files {
-		b.nextSeq = max(b.nextSeq, files[i].MaxSeq+1)
+		t.numberedLocked(b, &files[i])
 	}
 	f := t.form.Load()
 	var err error
@@ -216,6 +217,16 @@ func (t *Table) resetLocked(b *bucket, files []manifest.DataFile) error {
 		return fmt.Errorf("%s: %w", t.store.URL(b.part.Dir), err)
 	}
 	return nil
+}
+
+// numberedLocked notes that a file has used up sequence numbers; mu is held.
+func (t *Table) numberedLocked(b *bucket, f *manifest.DataFile) {
+	if f.MaxSeq < math.MaxInt64 {
+		b.nextSeq = max(b.nextSeq, f.MaxSeq+1)
+	} else {
+		b.nextSeq = math.MaxInt64
+	}
+	t.nextSeq = max(t.nextSeq, b.nextSeq)
 }
 
 // bucketLocked finds or makes a bucket; mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -82,6 +83,10 @@ func (t *Table) admit(ctx context.Context, f *form, b schema.Batch, size int64) 
 		if err != nil {
 			t.mu.Unlock()
 			return err
+		}
+		if t.nextSeq > math.MaxInt64-2*maxBufferRows {
+			t.mu.Unlock()
+			return fmt.Errorf("writing to %s: a file of the table has sequence number %d, after which there are none for more rows; write its rows into a new table", t.store.URL(""), t.nextSeq-1)
 		}
 		if a := t.active; a.rows > 0 && (a.rows+b.Len() > maxBufferRows || a.bytes+size > maxBufferBytes) {
 			t.mu.Unlock()
@@ -363,11 +368,15 @@ func (t *Table) freezeLocked() *frozen {
 		if r := f.form.router; r.buckets == 0 && r.partEnc == nil && t.assigner == nil {
 			n = int64(a.rows)
 		}
+		if f.form.keys != nil { // rows of all buckets are numbered together, so that the numbers say in which order they came
+			b.nextSeq, n = t.nextSeq, int64(a.rows)
+		}
 		f.shares = append(f.shares, share{bucket: b, sel: b.sel, firstSeq: b.nextSeq})
 		b.nextSeq += n
 		b.written = t.generation
 		b.sel, b.touched = nil, false
 	}
+	t.nextSeq += int64(a.rows)
 	t.active = &buffer{}
 	return f
 }

@@ -76,7 +76,9 @@ func (b *bucket) flush(rows []row) []manifest.DataFile {
 		for b.r.IntN(4) == 0 { // somebody else's row
 			all = append(all, row{kind: 1, vals: rows[b.r.IntN(len(rows))].vals})
 		}
-		rows[i].seq = b.seq + int64(i)
+		if rows[i].seq = b.seq + int64(i); b.s.Keyed() { // numbered among those of others
+			rows[i].seq = b.seq + int64(len(all))
+		}
 		sel = append(sel, int32(len(all)))
 		all = append(all, rows[i])
 	}
@@ -87,7 +89,9 @@ func (b *bucket) flush(rows []row) []manifest.DataFile {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.seq += int64(len(rows))
+	if b.seq += int64(len(rows)); b.s.Keyed() {
+		b.seq += int64(len(all) - len(rows))
+	}
 	b.model = append(b.model, rows...)
 	if err := b.levels.Apply(Change{Added: made}); err != nil {
 		b.t.Fatal(err)

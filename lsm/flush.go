@@ -12,11 +12,13 @@ import (
 )
 
 // Flush writes rows in arrival order as level-0 files. The rows of all batches are numbered through; sel picks the rows
-// of this bucket, nil all of them. The i-th of these has sequence number firstSeq+i, also if it is merged away;
-// Rows.Seq is ignored, Rows.Kinds nil means inserts.
+// of this bucket, in ascending order, nil all of them. Rows.Seq is ignored, Rows.Kinds nil means inserts.
 //
-// A keyed table gets one file with the newest row of each key, in key order. An append table gets its rows as they are,
-// in files that end at the target size. If Flush fails it leaves no file behind.
+// A keyed table gets one file with the newest row of each key, in key order. Row i of all has sequence number firstSeq+i,
+// also if it is merged away: the numbers order the rows of all buckets, and those of one have gaps, as they may
+// (`mergetree.MergeTreeWriter.newSequenceNumber` asks only for more than the bucket's largest). An append table gets its
+// rows as they are, in files that end at the target size; those of the bucket are numbered without gaps. If Flush fails it
+// leaves no file behind.
 func (f Files) Flush(ctx context.Context, part Part, batches []datafile.Rows, sel []int32, firstSeq int64) ([]manifest.DataFile, error) {
 	return f.flush(ctx, part, batches, sel, firstSeq, nil)
 }
@@ -188,17 +190,18 @@ func (s *sources) selected(cols []int, at place) ([]arrow.Array, error) {
 	return out, nil
 }
 
-// takeRows copies rows, given as positions among the selected, with their sequence numbers and kinds.
+// takeRows copies rows, given as positions among the selected, with their sequence numbers and kinds. The numbers count all
+// rows, also those that are not selected.
 func takeRows(mem *arena, rows *sources, order, sel []int32, firstSeq int64) (datafile.Rows, error) {
 	mem.next()
 	ncols := len(rows.batches[0].Cols)
 	out := datafile.Rows{N: len(order), Seq: slab[int64](mem, len(order)), Cols: make([]arrow.Array, ncols)}
 	idx := order
-	for i, r := range order {
-		out.Seq[i] = firstSeq + int64(r)
-	}
 	if sel != nil {
 		idx = takeSlice(mem, sel, order)
+	}
+	for i, r := range idx {
+		out.Seq[i] = firstSeq + int64(r)
 	}
 	at := rows.locate(mem, idx)
 	out.Kinds = rows.kinds(mem, at)

@@ -23,13 +23,14 @@ func TestFlushMetadata(t *testing.T) {
 	b := newBucket(t, newRand(t), storage.NewMem(), s)
 	b.files.Now = func() time.Time { return time.UnixMilli(1_000_000).In(time.FixedZone("east", 3600)) }
 	b.seq = 40
-	f := b.flush([]row{
+	rows := []row{
 		{vals: []any{int64(5), "a", "z", int32(1)}},
 		{vals: []any{int64(3), "b", nil, int32(9)}},
 		{kind: 3, vals: []any{int64(5), nil, nil, nil}},
 		{kind: 2, vals: []any{int64(4), "c", "y", int32(-2)}},
-	})[0]
-	if f.Rows != 3 || *f.DeleteRows != 1 || f.MinSeq != 41 || f.MaxSeq != 43 || f.Level != 0 || *f.Source != manifest.FromAppend {
+	}
+	f := b.flush(rows)[0]
+	if f.Rows != 3 || *f.DeleteRows != 1 || f.MinSeq != rows[1].seq || f.MaxSeq != rows[3].seq || f.Level != 0 || *f.Source != manifest.FromAppend {
 		t.Errorf("got %+v", f)
 	}
 	if f.CreatedMillis != 1_000_000+3600_000 {

@@ -109,6 +109,14 @@ type Snapshot struct {
 	NextRowID                 *int64            `json:"nextRowId,omitempty"`
 }
 
+// PropOrder is a snapshot property. OrderArrival is its value where the rows of several buckets of a table with a primary key
+// were numbered together: their sequence numbers say in which order the writer took them. Writers that do not say so number
+// each bucket for itself (`mergetree.MergeTreeWriter`).
+const (
+	PropOrder    = "calve.order"
+	OrderArrival = "arrival"
+)
+
 // Meta describes one manifest: a record of a manifest list (`ManifestFileMeta`, paimon-format §5.1).
 type Meta struct {
 	Name           string // file name in manifest/

@@ -141,6 +141,11 @@ func (t *tail) state(ctx context.Context, s *manifest.Snapshot) error {
 
 // deliver tells the rows of a snapshot.
 func (t *tail) deliver(ctx context.Context, snap *manifest.Snapshot, base Changes) error {
+	if t.spec.Order == Arrival {
+		if err := t.l.arrives(t.l.images != nil); err != nil {
+			return err
+		}
+	}
 	if t.l.images != nil {
 		return t.l.images.deliver(ctx, t, snap, base)
 	}
@@ -154,6 +159,9 @@ func (t *tail) deliver(ctx context.Context, snap *manifest.Snapshot, base Change
 	entries, err := t.r.changeFiles(ctx, producer, snap)
 	if err != nil {
 		return err
+	}
+	if t.spec.Order == Arrival {
+		return t.arrived(ctx, snap, entries, base)
 	}
 	return t.teller(ctx).files(ctx, entries, base)
 }
@@ -170,6 +178,11 @@ func (t *tail) producer(ctx context.Context, snap *manifest.Snapshot) (string, e
 	}
 	if (t.spec.BeforeImage || t.l.screen != nil && t.l.screen.exact) && own.keys != nil && !own.opts.TellsBefore() {
 		return "", fmt.Errorf("%w: the table had changelog-producer %s at snapshot %d, so that its changes have no rows before them, which is asked for; begin after the snapshots that have none, or with --from full", ErrQuery, own.opts.ChangelogProducer, snap.ID)
+	}
+	if t.spec.Order == Arrival {
+		if err := own.arrives(false); err != nil {
+			return "", fmt.Errorf("at snapshot %d: %w", snap.ID, err)
+		}
 	}
 	return own.opts.ChangelogProducer, nil
 }

@@ -7,6 +7,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
+// SortAtOnce bounds the bytes that are sorted at once.
+func SortAtOnce(s TailSpec, bytes int64) TailSpec {
+	s.sorted = bytes
+	return s
+}
+
 // ScanThrough reads the rows of a snapshot through a schema of the table.
 func (r *Reader) ScanThrough(ctx context.Context, snapshot, schemaID int64) iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {

@@ -56,6 +56,11 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 			return fmt.Errorf("%w: the changes of this table do not tell the rows that come of them: %w", ErrQuery, err)
 		}
 	}
+	if spec.Order == Arrival {
+		if err := l.arrives(spec.BeforeImage); err != nil {
+			return err
+		}
+	}
 	if spec.Columns != nil {
 		l.ids = make([]int, len(l.cols))
 		for i, c := range l.cols {

@@ -43,14 +43,15 @@ const (
 )
 
 // Position is a place in a stream: so many rows of a snapshot have been told. A stream that is asked for the same rows
-// (condition, share) tells them in the same order again, so that a reader can resume at any row.
+// (condition, share, order) tells them in the same order again, so that a reader can resume at any row.
 type Position struct {
 	Snapshot int64
 	Rows     int64 // of the snapshot
 	State    bool  // they are rows of the whole snapshot, not changes of it
+	Arrival  bool  // they were told in the order of their arrival (TailSpec.Order)
 }
 
-// String writes a position as ParsePosition reads it: "12.5", or "12.5.state".
+// String writes a position as ParsePosition reads it: "12.5", "12.5.state" or "12.5.arrival".
 func (p Position) String() string { return string(p.Append(nil)) }
 
 // Append appends a position as String writes it.
@@ -59,19 +60,23 @@ func (p Position) Append(dst []byte) []byte {
 	if dst = strconv.AppendInt(dst, p.Rows, 10); p.State {
 		dst = append(dst, ".state"...)
 	}
+	if p.Arrival {
+		dst = append(dst, ".arrival"...)
+	}
 	return dst
 }
 
 // ParsePosition reads a position.
 func ParsePosition(s string) (Position, error) {
-	text, state := strings.CutSuffix(s, ".state")
+	text, arrival := strings.CutSuffix(s, ".arrival")
+	text, state := strings.CutSuffix(text, ".state")
 	snap, rows, ok := strings.Cut(text, ".")
 	id, err1 := strconv.ParseInt(snap, 10, 64)
 	n, err2 := strconv.ParseInt(rows, 10, 64)
-	if !ok || err1 != nil || err2 != nil || id < 1 || n < 0 {
+	if !ok || err1 != nil || err2 != nil || id < 1 || n < 0 || state && arrival {
 		return Position{}, fmt.Errorf("%w: position %q: use one that a stream has told, such as 12.5 or 12.5.state", ErrQuery, s)
 	}
-	return Position{Snapshot: id, Rows: n, State: state}, nil
+	return Position{Snapshot: id, Rows: n, State: state, Arrival: arrival}, nil
 }
 
 // ParseStart reads "earliest", "latest", "full", "snapshot:N", "time:T", T as ParseTime reads it, "tag:NAME" or "at:P", P as

@@ -35,7 +35,10 @@ type TailSpec struct {
 	// of which only the key counts, unless its key rules that out; a reader must bear deletes of what it does not have.
 	Where string
 	Share Share // which buckets; zero: all
-	OnGap OnGap // what to do when changes to be told are gone
+	// Order is the order of the changes of one snapshot. A position in one order is not one in another.
+	Order  Order
+	sorted int64 // bytes of rows that are sorted at once; 0: sortedAtOnce
+	OnGap  OnGap // what to do when changes to be told are gone
 	// Consumer is the name of a consumer, a lease on the table: Paimon's file with the next snapshot to read, which expiry
 	// by any engine leaves, with all after it. The tail begins where the consumer stands if it is registered, moves it when
 	// it is asked for more after the closing item of a snapshot, at most once a second, and renews it otherwise. With a
@@ -55,12 +58,13 @@ type TailSpec struct {
 }
 
 // Changes are rows of one snapshot in the order in which they apply, or tell of something else (Event, Complete). Rows of
-// different buckets have no order.
+// different buckets have no order, unless TailSpec.Order says so.
 type Changes struct {
 	Snapshot int64
 	Kind     manifest.CommitKind
 	State    bool   // rows of a whole snapshot, told as inserts, because earlier changes are gone or were not asked for
-	Bucket   string // folder of the bucket
+	Bucket   string // folder of the bucket; "" for rows of several, in the order of their arrival
+	Arrival  bool   // rows come in the order of their arrival
 	// Schema is what the rows are in: the newest schema there was when the tail began, and from the first snapshot of a
 	// newer one on, that. Rows of older files are read through it.
 	Schema   *schema.Schema
@@ -89,7 +93,7 @@ func (c *Changes) After(n int64) Position {
 	if c.Complete || c.Idle {
 		return Position{Snapshot: c.Snapshot + 1}
 	}
-	return Position{Snapshot: c.Snapshot, Rows: c.First + n, State: c.State}
+	return Position{Snapshot: c.Snapshot, Rows: c.First + n, State: c.State, Arrival: c.Arrival}
 }
 
 // Tail delivers changes snapshot by snapshot. A step reads one snapshot file, one delta manifest list, the manifests it
@@ -225,7 +229,9 @@ func (t *tail) origin(ctx context.Context) (origin, error) {
 	case FromSnapshot:
 		return origin{next: from.Snapshot}, nil
 	case FromPosition:
-		t.skip = from.At.Rows
+		if t.skip = from.At.Rows; t.skip > 0 && !from.At.State && from.At.Arrival != (t.spec.Order == Arrival) {
+			return origin{}, fmt.Errorf("%w: position %s is of a stream in another order: go on with the order it was told in, or begin with a snapshot", ErrQuery, from.At)
+		}
 		if !from.At.State {
 			return origin{next: from.At.Snapshot}, nil
 		}
@@ -560,7 +566,7 @@ func (t *tail) close(base Changes) error {
 		return errEnd
 	}
 	if t.skip > t.told {
-		return fmt.Errorf("%w: the stream is to go on behind row %d of snapshot %d, of which it tells %d: its position is of a stream with another condition, share or table", ErrQuery, t.skip, base.Snapshot, t.told)
+		return fmt.Errorf("%w: the stream is to go on behind row %d of snapshot %d, of which it tells %d: its position is of a stream with another condition, share, order or table", ErrQuery, t.skip, base.Snapshot, t.told)
 	}
 	base.Bucket, base.Complete = "", true
 	base.First, t.told, t.skip = t.told, 0, 0

@@ -16,9 +16,9 @@ import (
 
 // tailFlags are the flags of tail.
 type tailFlags struct {
-	from, until, share, onGap, format, to string
-	positions                             bool
-	spec                                  reader.TailSpec
+	from, until, share, onGap, order, format, to string
+	positions                                    bool
+	spec                                         reader.TailSpec
 }
 
 func (a *app) tailCmd() *cobra.Command {
@@ -57,6 +57,13 @@ tells a gap, which voids what was told before, and then the rows of the newest s
 to fulfil it is an insert, one that ceases to a delete. In tables without changelog, or with that of the input, any row
 that does not fulfil it is a -D of its key, as an older one may have, unless the key itself rules the condition out or
 --before-image tells what was there.
+
+--order arrival tells the changes of each snapshot as its writer took them, across keys and buckets, where they otherwise come
+bucket by bucket and by key: rows of one partition of a topic then come as they were in it. It holds for what calve wrote,
+and for snapshots of other writers whose changes are in one bucket; others are refused, since their writers number each
+bucket for itself, and so are --before-image and changelogs made by compactions (lookup, full-compaction), where a delete
+does not say when it came. Of rows of one key that came for one commit, a table without changelog may tell the last alone.
+The rows of a whole snapshot (--from full) have no such order.
 
 --to kafka://BROKER,BROKER/TOPIC writes into a topic instead, each change exactly once for readers of committed records:
 records and position are in one transaction, and the next run goes on behind it (--from is for the first). The keys are the
@@ -100,6 +107,12 @@ needs a topic with one partition.
 			return a.tail(cmd.Context(), r, args[0], &t)
 		},
 	}
+	t.flags(c)
+	return c
+}
+
+// flags gives the command its flags.
+func (t *tailFlags) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&t.format, "format", changes.JSON, "how to print: "+strings.Join(changes.Formats, ", "))
 	f.BoolVar(&t.positions, "positions", false, "with json and arrow: tell with each row where a reader that has dealt with it resumes")
@@ -112,9 +125,9 @@ needs a topic with one partition.
 	f.StringVar(&t.spec.Consumer, "consumer", "", "name of a consumer that keeps the position and holds expiry back (needs the right to write)")
 	f.BoolVar(&t.spec.BeforeImage, "before-image", false, "in a table without changelog: tell updates with the row before (-U and +U) and deletes with the row that was there")
 	f.StringVar(&t.onGap, "on-gap", "fail", "when snapshots have expired before they were told: fail or rescan")
+	f.StringVar(&t.order, "order", "stored", "order of the changes of a snapshot: stored (by bucket and key) or arrival (as they were written)")
 	f.StringVar(&t.to, "to", "", "topic to write to: kafka://BROKER,BROKER/TOPIC?id=NAME")
 	f.StringVar(&t.share, "share", "", "part of the buckets: I/N, with I from 0 to N-1")
-	return c
 }
 
 // resolve checks the flags.
@@ -136,6 +149,9 @@ func (t *tailFlags) resolve(cmd *cobra.Command) (err error) {
 	}
 	if t.spec.OnGap, err = reader.ParseOnGap(t.onGap); err != nil {
 		return fmt.Errorf("--on-gap: %w", err)
+	}
+	if t.spec.Order, err = reader.ParseOrder(t.order); err != nil {
+		return fmt.Errorf("--order: %w", err)
 	}
 	if t.positions && t.format != changes.JSON && t.format != changes.Arrow {
 		return fmt.Errorf("--positions: %s has no place for them; use json or arrow", t.format)

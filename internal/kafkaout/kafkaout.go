@@ -118,6 +118,9 @@ func Run(ctx context.Context, r *reader.Reader, spec reader.TailSpec, cfg Config
 func streamOf(spec reader.TailSpec, cfg Config) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q %q %q %q %d %d %t", cfg.Source.Database, cfg.Source.Table, cfg.Format, spec.Where, spec.Columns, spec.Share.Index, spec.Share.Of, spec.BeforeImage)
+	if spec.Order != reader.Stored {
+		fmt.Fprintf(h, " order %d", spec.Order)
+	}
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 

@@ -39,7 +39,7 @@ type changesQuery struct {
 func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 	q, err := parseChanges(r)
 	if err != nil {
-		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "see the query parameters from, until, follow, columns, where, share, consumer and on_gap"})
+		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "see the query parameters from, until, follow, columns, where, share, consumer, on_gap and order"})
 		return
 	}
 	name := r.PathValue("database") + "." + r.PathValue("table")
@@ -104,7 +104,7 @@ func (s *Server) stream(ctx context.Context, out *answer, rd *reader.Reader, q *
 // parseChanges reads a request.
 func parseChanges(r *http.Request) (*changesQuery, error) {
 	v := r.URL.Query()
-	known := map[string]bool{"from": true, "until": true, "follow": true, "columns": true, "where": true, "share": true, "consumer": true, "on_gap": true}
+	known := map[string]bool{"from": true, "until": true, "follow": true, "columns": true, "where": true, "share": true, "consumer": true, "on_gap": true, "order": true}
 	for name := range v {
 		if !known[name] {
 			return nil, fmt.Errorf("unknown parameter %q", name)
@@ -137,6 +137,9 @@ func parseChanges(r *http.Request) (*changesQuery, error) {
 	}
 	if q.spec.OnGap, err = reader.ParseOnGap(v.Get("on_gap")); err != nil {
 		return nil, fmt.Errorf("on_gap: %w", err)
+	}
+	if q.spec.Order, err = reader.ParseOrder(v.Get("order")); err != nil {
+		return nil, fmt.Errorf("order: %w", err)
 	}
 	if v.Get("columns") != "" {
 		q.spec.Columns = strings.Split(v.Get("columns"), ",")

@@ -160,6 +160,9 @@ func TestChanges(t *testing.T) {
 	if got := x.text("?follow=false", "Accept", "text/event-stream", "Last-Event-ID", "2.0"); got != "id: 2.1\ndata: {\"snapshot\":2,\"kind\":\"+I\",\"row\":{\"id\":2,\"item\":\"b\"}}\n\nevent: end\nid: 3.0\ndata: {\"snapshot\":2,\"event\":\"end\"}\n\n" {
 		t.Errorf("server-sent events: %q", got)
 	}
+	if got := x.text("?from=at:1.1.arrival&follow=false&order=arrival"); !strings.HasPrefix(got, `{"snapshot":1,"kind":"+I","row":{"id":2,"item":"a"},"at":"1.2.arrival"}`) {
+		t.Errorf("in the order of arrival: %s", got)
+	}
 	r, err := ipc.NewReader(x.get(all, "Accept", "application/vnd.apache.arrow.stream").Body)
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +297,7 @@ func TestChangesRefused(t *testing.T) {
 	}{
 		"?from=snapshot:1&follow=false": {410, "the changes of snapshots 1 to 2"}, "?from=noon": {400, "from: invalid query"}, "?until=x": {400, "until: "},
 		"?columns=nope": {400, `no column \"nope\"`}, "?where=id%20%3E": {400, "invalid query"}, "?form=json": {400, `unknown parameter \"form\"`},
-		"?from=tag:x": {400, "no such tag"}, "?share=1": {400, "share: "}, "?on_gap=x": {400, "on_gap: "}, "?follow=maybe": {400, "use true or false"},
+		"?from=tag:x": {400, "no such tag"}, "?share=1": {400, "share: "}, "?on_gap=x": {400, "on_gap: "}, "?order=x": {400, "order: "}, "?follow=maybe": {400, "use true or false"},
 		"?consumer=..%2Fx": {400, "not a name for a consumer"}, "?consumer=" + strings.Repeat("x", 300): {400, "300 bytes"}, "?consumer=calve-lease-x": {400, "for leases"},
 	} {
 		resp := x.get(query)

@@ -1,0 +1,282 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/calve-io/calve/internal/datafile"
+	"github.com/calve-io/calve/lsm"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/schema"
+)
+
+// Order is the order of the changes of one snapshot. Those of different snapshots always come in the order of commits, and
+// those of one key in the order in which they apply.
+type Order int
+
+const (
+	// Stored is the order in which the table has them: bucket by bucket, file by file, in a table with a primary key by key.
+	Stored Order = iota
+	// Arrival is the order in which their writer took them, across keys and buckets: rows of one partition of a topic come as
+	// they were in it. Rows of one key that the writer merged before it wrote them come where the one came whose number
+	// theirs is: the last of them, or the one that its merge engine keeps.
+	//
+	// It holds for snapshots of calve, and for those of others whose changes are of one bucket, as they number each bucket for
+	// itself; others end the stream with an ErrQuery, as do tables without a primary key whose changes are of several buckets
+	// or writers. It is refused where there is no such order: for changes that compactions find (changelog producers lookup
+	// and full-compaction, where a delete has the number of the row it deletes), that are computed (BeforeImage), that wait
+	// for a bucket (postponed ones) or that replace rows (`streaming-read-overwrite`). Rows of a whole snapshot have none: they
+	// come as they are stored.
+	Arrival
+)
+
+// ParseOrder reads "stored" or "arrival"; "" is Stored.
+func ParseOrder(s string) (Order, error) {
+	switch s {
+	case "", "stored":
+		return Stored, nil
+	case "arrival":
+		return Arrival, nil
+	}
+	return Stored, fmt.Errorf("%w: order %q: use stored or arrival", ErrQuery, s)
+}
+
+// sortedAtOnce is how much of the columns of a snapshot is held to be sorted: the changes of a flush, mostly. Where they are more
+// their files are read again for each part of the order.
+const sortedAtOnce = 64 << 20
+
+// arrives is an error if the changes of the table have no order of arrival.
+func (v *view) arrives(images bool) error {
+	why := ""
+	switch o := v.opts; {
+	case images:
+		why = "rows before and after changes are computed by key"
+	case v.keys != nil && o.ChangelogProducer != schema.ProducerNone && o.ChangelogProducer != schema.ProducerInput:
+		why = fmt.Sprintf("with changelog-producer %s compactions find them by key, and a delete does not say when it came", o.ChangelogProducer)
+	case v.keys != nil && o.Bucket == schema.BucketPostpone:
+		why = "rows of postponed buckets have no sequence numbers"
+	case o.StreamingReadOverwrite:
+		why = "with streaming-read-overwrite some replace others at once"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: the changes of the table cannot be told in the order of their arrival: %s", ErrQuery, why)
+}
+
+// arrived tells the rows of files in the order of their sequence numbers.
+func (t *tail) arrived(ctx context.Context, snap *manifest.Snapshot, entries []manifest.Entry, base Changes) error {
+	tell := t.teller(ctx)
+	var some []manifest.Entry
+	for i := range entries {
+		if tell.keep != nil {
+			may, err := tell.keep(&entries[i])
+			if err != nil {
+				return err
+			}
+			if !may {
+				continue
+			}
+		}
+		some = append(some, entries[i])
+	}
+	base.Arrival = true
+	if err := t.ordered(snap, some); err != nil {
+		return err
+	}
+	if t.l.view.keys == nil {
+		tell.keep = nil
+		return tell.files(ctx, some, base)
+	}
+	slices.SortStableFunc(some, func(a, b manifest.Entry) int { return cmp.Compare(a.File.MinSeq, b.File.MinSeq) })
+	s := sorter{tell: tell, base: base, most: cmp.Or(t.spec.sorted, sortedAtOnce)}
+	for len(some) > 0 { // files whose numbers are among each other, as those of one flush
+		n, last := 1, some[0].File.MaxSeq
+		for ; n < len(some) && some[n].File.MinSeq <= last; n++ {
+			last = max(last, some[n].File.MaxSeq)
+		}
+		if err := s.part(ctx, some[:n], some[0].File.MinSeq, last); err != nil {
+			return err
+		}
+		some = some[n:]
+	}
+	return nil
+}
+
+// ordered is an error if the sequence numbers of the files of a snapshot do not order their rows.
+func (t *tail) ordered(snap *manifest.Snapshot, some []manifest.Entry) error {
+	keyed := t.l.view.keys != nil
+	if keyed && snap.Properties[manifest.PropOrder] == manifest.OrderArrival {
+		return nil
+	}
+	for i := range some {
+		if a := &some[0]; some[i].Bucket != a.Bucket || string(some[i].Partition) != string(a.Partition) {
+			if keyed {
+				return fmt.Errorf("%w: the order in which the rows of snapshot %d arrived is not known: its writer (%s) numbered the rows of each bucket for itself; read the buckets one by one (share), or in the order in which they are stored", ErrQuery, snap.ID, snap.CommitUser)
+			}
+			return fmt.Errorf("%w: the order in which the rows of snapshot %d arrived is not known: rows of a table without a primary key have no numbers, and these are of several buckets", ErrQuery, snap.ID)
+		}
+		if !keyed && i > 0 && some[i].File.MinSeq <= some[i-1].File.MaxSeq { // of several writers; with row tracking there are no numbers
+			return fmt.Errorf("%w: the order in which the rows of snapshot %d arrived is not known: files of the table, which has no primary key, have the same numbers", ErrQuery, snap.ID)
+		}
+	}
+	return nil
+}
+
+// sorter tells rows of files in the order of their sequence numbers. It holds about most bytes of columns.
+type sorter struct {
+	tell teller
+	base Changes
+	most int64
+}
+
+// numbered is a row that is to be sorted.
+type numbered struct {
+	seq      int64
+	src, row int32
+}
+
+// errTooMuch: there are more rows than are to be held.
+var errTooMuch = errors.New("more rows than are sorted at once")
+
+// part tells the rows with numbers from least to most, both included. If they are too many it does so by halves.
+func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most int64) error {
+	rows, order, err := s.gather(ctx, files, least, most)
+	if errors.Is(err, errTooMuch) {
+		rows, order = nil, nil
+		half := least + int64(uint64(most-least)/2)
+		if err = s.part(ctx, files, least, half); err == nil {
+			err = s.part(ctx, files, half+1, most)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(order, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
+	sc := s.tell.v.arrowSchema(s.tell.cols)
+	srcs := make([]arrow.Array, len(rows))
+	for len(order) > 0 {
+		n := min(len(order), lsm.DefaultBatchRows)
+		ranges := make([]lsm.Range, 0, n)
+		kinds := make([]schema.RowKind, n)
+		plain := true
+		for i, o := range order[:n] {
+			ranges = append(ranges, lsm.Range{Src: o.src, Start: o.row, N: 1})
+			if k := rows[o.src].Kinds; k != nil {
+				kinds[i] = schema.RowKind(k[o.row])
+			}
+			plain = plain && kinds[i] == schema.Insert
+		}
+		out := datafile.Rows{N: n, Cols: make([]arrow.Array, len(s.tell.cols))}
+		for c := range out.Cols {
+			for i := range rows {
+				srcs[i] = rows[i].Cols[c]
+			}
+			if out.Cols[c], err = lsm.Gather(srcs, ranges); err != nil {
+				return err
+			}
+		}
+		c := s.base
+		if c.Rec = batch(sc, out); !plain {
+			c.RowKinds = kinds
+		}
+		if !s.tell.yield(c, nil) {
+			return errEnd
+		}
+		order = order[n:]
+	}
+	return nil
+}
+
+// gather reads the rows with numbers from least to most, as they are stored.
+func (s *sorter) gather(ctx context.Context, files []manifest.Entry, least, most int64) (all []datafile.Rows, order []numbered, err error) {
+	held := int64(0)
+	spec := fileSpec{ReadSpec: datafile.ReadSpec{Cols: s.tell.cols}, only: s.tell.only}
+	if spec.only != nil {
+		spec.Prune = pruneBy(s.tell.v, spec.only)
+	}
+	for i := range files {
+		f := &files[i].File
+		if f.MaxSeq < least || f.MinSeq > most {
+			continue
+		}
+		part, err := s.tell.v.part(&files[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		rd, err := s.tell.r.openRows(ctx, s.tell.v, part.Dir, f, spec, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if rd == nil {
+			continue
+		}
+		var failed error
+		err = drain(rd, func(rows datafile.Rows) bool {
+			if rows, failed = numberedFrom(rows, f, least, most); failed != nil || rows.N == 0 {
+				return failed == nil
+			}
+			for _, c := range rows.Cols {
+				held += int64(c.Data().SizeInBytes())
+			}
+			if held > s.most && least < most {
+				failed = errTooMuch
+				return false
+			}
+			for row, seq := range rows.Seq {
+				order = append(order, numbered{seq, int32(len(all)), int32(row)})
+			}
+			all = append(all, rows)
+			return true
+		})
+		if failed != nil {
+			err = failed
+		}
+		if err = errors.Join(err, rd.Close()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, order, nil
+}
+
+// numberedFrom takes the rows of a batch with numbers from least to most. They are copied unless all are taken, so that no
+// more is held than they have.
+func numberedFrom(rows datafile.Rows, f *manifest.DataFile, least, most int64) (datafile.Rows, error) {
+	var take []int32
+	for i, seq := range rows.Seq {
+		if seq < f.MinSeq || seq > f.MaxSeq {
+			return rows, &manifest.CorruptError{Name: f.Name, Reason: fmt.Sprintf("row %d has sequence number %d, the manifest says %d to %d", rows.First+int64(i), seq, f.MinSeq, f.MaxSeq)}
+		}
+		if seq >= least && seq <= most {
+			take = append(take, int32(i))
+		}
+	}
+	if len(take) == rows.N {
+		return rows, nil
+	}
+	out := datafile.Rows{N: len(take), Cols: make([]arrow.Array, len(rows.Cols)), Seq: make([]int64, len(take))}
+	if len(take) == 0 {
+		return out, nil
+	}
+	if rows.Kinds != nil {
+		out.Kinds = make([]int8, len(take))
+	}
+	for i, r := range take {
+		if out.Seq[i] = rows.Seq[r]; rows.Kinds != nil {
+			out.Kinds[i] = rows.Kinds[r]
+		}
+	}
+	ranges := rangesOf(take)
+	for c := range rows.Cols {
+		var err error
+		if out.Cols[c], err = lsm.Gather([]arrow.Array{rows.Cols[c]}, ranges); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}

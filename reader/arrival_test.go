@@ -1,0 +1,229 @@
+package reader_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
+)
+
+// cells gives rows of a stream as text, with what the n-th of them resumes at.
+func cells(t *testing.T, r *reader.Reader, spec reader.TailSpec) (rows []string, at []reader.Position) {
+	t.Helper()
+	for c, err := range r.Tail(t.Context(), spec) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Rec == nil {
+			continue
+		}
+		for i := range int(c.Rec.NumRows()) {
+			kind := schema.Insert
+			if c.RowKinds != nil {
+				kind = c.RowKinds[i]
+			}
+			rows = append(rows, fmt.Sprint(c.Snapshot, " ", kind, " ", c.Rec.Column(0).ValueStr(i), "/", c.Rec.Column(1).ValueStr(i), " ", c.Rec.Column(2).ValueStr(i)))
+			at = append(at, c.After(int64(i+1)))
+		}
+	}
+	return rows, at
+}
+
+// arriving commits changes at random, several batches a commit, over buckets, partitions and handles, and says in which order
+// they came.
+func arriving(t *testing.T, x *table, seed uint64, commits, most int) (want []string) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	e := env()
+	set := engine.Settings{BufferBytes: 1500} // so that a commit has several flushes
+	for n := 1; n <= commits; {
+		tab, err := engine.Open(t.Context(), x, set, engine.Env{Now: e.Now, After: e.After, NewID: e.NewID, Rand: e.Rand, Log: e.Log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + r.IntN(3) {
+			seen := map[string]bool{}
+			for range 1 + r.IntN(4) {
+				b := array.NewRecordBuilder(memory.DefaultAllocator, x.schema.Arrow())
+				var kinds []schema.RowKind
+				for range 1 + r.IntN(most) {
+					p, id := fmt.Sprint("p", r.IntN(3)), r.Int64N(10_000)
+					if key := fmt.Sprint(p, "/", id); seen[key] {
+						continue
+					} else {
+						seen[key] = true
+					}
+					// An update comes as two rows.
+					some := []schema.RowKind{schema.RowKind(r.IntN(2) * 3)}
+					if x.schema.Options["changelog-producer"] == "input" {
+						some = [][]schema.RowKind{some, {schema.UpdateBefore, schema.UpdateAfter}}[r.IntN(2)]
+					}
+					for _, k := range some {
+						b.Field(0).(*array.StringBuilder).Append(p)
+						b.Field(1).(*array.Int64Builder).Append(id)
+						b.Field(2).(*array.StringBuilder).Append(fmt.Sprint("n", r.Uint32()))
+						kinds = append(kinds, k)
+					}
+				}
+				rec := b.NewRecordBatch()
+				for i, k := range kinds {
+					want = append(want, fmt.Sprint(n, " ", k, " ", rec.Column(0).ValueStr(i), "/", rec.Column(1).ValueStr(i), " ", rec.Column(2).ValueStr(i)))
+				}
+				if err := tab.Write(t.Context(), schema.Batch{Rec: rec, Kinds: kinds}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := tab.Commit(t.Context(), engine.Progress{}); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if err := tab.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return want
+}
+
+// TestArrival: changes come as they were written, across keys, buckets and partitions, and a reader resumes at any of them;
+// also where few rows are sorted at once.
+func TestArrival(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, options := range [][]string{{"bucket", "4"}, {"bucket", "3", "changelog-producer", "input"}, {"bucket", "-1", "dynamic-bucket.target-row-num", "50"}} {
+		t.Run(strings.Join(options, " "), func(t *testing.T) {
+			x := newTable(t, true, options...)
+			want := arriving(t, x, seed, 6, 40)
+			spec := reader.TailSpec{Order: reader.Arrival}
+			got, at := cells(t, x.reader(), spec)
+			if !slices.Equal(got, want) {
+				t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if stored, _ := cells(t, x.reader(), reader.TailSpec{}); slices.Equal(stored, want) {
+				t.Fatal("the table keeps rows as they came: nothing is tested")
+			}
+			if got, _ := cells(t, x.reader(), reader.SortAtOnce(spec, 4<<10)); !slices.Equal(got, want) {
+				t.Fatalf("few at once: got\n%s", strings.Join(got, "\n"))
+			}
+			for i := 0; i < len(at); i += 1 + len(at)/20 {
+				from := spec
+				p, err := reader.ParsePosition(at[i].String())
+				if err != nil || p != at[i] {
+					t.Fatal(p, at[i], err)
+				}
+				from.From = reader.Start{Mode: reader.FromPosition, At: p}
+				if got, _ := cells(t, x.reader(), from); !slices.Equal(got, want[i+1:]) {
+					t.Fatalf("from %s: got\n%s", p, strings.Join(got, "\n"))
+				}
+			}
+			where := spec
+			where.Where = "name < 'n3'"
+			got, _ = cells(t, x.reader(), where)
+			var fit []string
+			for _, w := range want {
+				if w[strings.LastIndexByte(w, ' '):] < " n3" {
+					fit = append(fit, w)
+				}
+			}
+			got = slices.DeleteFunc(got, func(g string) bool { return g[strings.LastIndexByte(g, ' '):] >= " n3" }) // deletes of keys
+			if !slices.Equal(kindless(got), kindless(fit)) {
+				t.Fatalf("with a condition: got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(fit, "\n"))
+			}
+		})
+	}
+}
+
+// kindless takes the kinds away, which a condition may change.
+func kindless(rows []string) []string {
+	var out []string
+	for _, r := range rows {
+		f := strings.Fields(r)
+		out = append(out, strings.Join([]string{f[0], f[2], f[3]}, " "))
+	}
+	return out
+}
+
+// unmarked is a table whose snapshots do not say that their rows were numbered together, as those of other writers.
+func unmarked(t *testing.T, x *table) {
+	t.Helper()
+	for info, err := range storage.Walk(t.Context(), x, "snapshot") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(info.Name, "snapshot-") {
+			x.replace(info.Name, `"`+manifest.PropOrder+`"`, `"other"`)
+		}
+	}
+}
+
+// replace edits a file.
+func (x *table) replace(name, old, by string) {
+	x.t.Helper()
+	b, err := storage.ReadAll(x.t.Context(), x, name, 1<<20)
+	if err == nil {
+		err = x.Delete(x.t.Context(), name)
+	}
+	if err == nil {
+		err = x.PutIfAbsent(x.t.Context(), name, []byte(strings.ReplaceAll(string(b), old, by)))
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// TestArrivalRefused: where the order of arrival is not known it is not told.
+func TestArrivalRefused(t *testing.T) {
+	fails := func(what string, x *table, spec reader.TailSpec, want string) {
+		t.Helper()
+		spec.Order = reader.Arrival
+		var last error
+		for _, err := range x.reader().Tail(t.Context(), spec) {
+			last = err
+		}
+		if !errors.Is(last, reader.ErrQuery) || !strings.Contains(last.Error(), want) {
+			t.Errorf("%s: %v", what, last)
+		}
+	}
+	x := newTable(t, true)
+	x.write(some(4, "one"), []change{{schema.Insert, "a", 9, "x"}, {schema.Insert, "a", 1, "y"}})
+	fails("with images", x, reader.TailSpec{BeforeImage: true}, "computed by key")
+	if got, _ := cells(t, x.reader(), reader.TailSpec{Order: reader.Arrival}); len(got) != 6 {
+		t.Error(got)
+	}
+	unmarked(t, x)
+	fails("of another writer", x, reader.TailSpec{}, "numbered the rows of each bucket for itself")
+	one := reader.TailSpec{Order: reader.Arrival, From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 2}}
+	if got, _ := cells(t, x.reader(), one); !slices.Equal(got, []string{"2 +I a/9 x", "2 +I a/1 y"}) {
+		t.Errorf("one bucket of another writer: %v", got)
+	}
+	one.From = reader.Start{Mode: reader.FromPosition, At: reader.Position{Snapshot: 2, Rows: 1}}
+	fails("a position of another order", x, one, "in another order")
+	for _, p := range []string{"lookup", "full-compaction"} {
+		x := newTable(t, true, "changelog-producer", p)
+		fails(p, x, reader.TailSpec{}, "find them by key")
+	}
+	plain := newTable(t, false, "bucket", "2", "bucket-key", "id")
+	plain.write(some(9, "x"))
+	fails("several buckets without keys", plain, reader.TailSpec{}, "rows of a table without a primary key have no numbers")
+	plain = newTable(t, false)
+	plain.write(some(9, "x"), some(2, "y"))
+	if got, at := cells(t, plain.reader(), reader.TailSpec{Order: reader.Arrival}); len(got) != 11 || at[0].String() != "1.1.arrival" {
+		t.Error(got, at)
+	}
+	if _, err := reader.ParsePosition("1.1.state.arrival"); !errors.Is(err, reader.ErrQuery) {
+		t.Error(err)
+	}
+	if _, err := reader.ParseOrder("key"); !errors.Is(err, reader.ErrQuery) {
+		t.Error(err)
+	}
+}
