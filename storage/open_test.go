@@ -102,8 +102,8 @@ func TestOpenURLRefuses(t *testing.T) {
 		"s3://bucket/x?path_style=7":            "true or false",
 		"s3://bucket/x?endpoint=127.0.0.1:9000": "http://host:port",
 		"s3://bucket/x?region=r&access_key=a":   "secret key",
-		"s3://bucket/x?region=r&secret_key=" + secret:                              "access key",
-		"s3://bucket/x?secret_key=" + secret + "%zz":                               "not a URL query",
+		"s3://bucket/x?region=r&secret_key=" + secret:                                             "access key",
+		"s3://bucket/x?secret_key=" + secret + "%zz":                                              "not a URL query",
 		"s3://nobucket/x?access_key=a&secret_key=" + secret + "&endpoint=" + f.Options().Endpoint: "NoSuchBucket",
 	} {
 		_, err := storage.OpenURL(t.Context(), url, storage.Options{})

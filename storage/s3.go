@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/s3blob"
 )
@@ -74,6 +76,7 @@ func newS3(ctx context.Context, bucket, prefix string, opts Options) (*s3Store, 
 		}
 		region = o.Region
 		o.DisableLogOutputChecksumValidationSkipped = true
+		o.APIOptions = append(o.APIOptions, noteDoubt)
 	})
 	if region == "" {
 		return nil, errors.New("the region is missing: set AWS_REGION or ?region=, or an endpoint for a server that is not AWS")
@@ -265,12 +268,32 @@ func (s *s3Store) fail(op, name string, err error) error {
 // failWrite gives an error of a writing request its place, and says whether the request may have had its effect: only
 // an answer that refuses it (4xx) rules that out.
 func (s *s3Store) failWrite(op, name string, err error) error {
-	status := httpStatus(err)
-	refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout
-	if refused {
+	if refuses(err) {
 		return fmt.Errorf("%s %s: %w", op, s.URL(name), plain(err))
 	}
 	return fmt.Errorf("%s %s: %w: %w", op, s.URL(name), ErrUnknown, plain(err))
+}
+
+// refuses reports that an answer says that a request was not carried out.
+func refuses(err error) bool {
+	status := httpStatus(err)
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
+}
+
+// doubtKey is the key of a context's *atomic.Bool that tells whether one of the client's tries of a request got no
+// certain answer. An answer to a later try says nothing about an earlier one, which may be on its way still.
+type doubtKey struct{}
+
+// noteDoubt has the client note it.
+func noteDoubt(stack *middleware.Stack) error {
+	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("calveDoubt",
+		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+			out, meta, err := next.HandleFinalize(ctx, in)
+			if doubt, ok := ctx.Value(doubtKey{}).(*atomic.Bool); ok && err != nil && !refuses(err) {
+				doubt.Store(true)
+			}
+			return out, meta, err
+		}), "Retry", middleware.After)
 }
 
 // httpStatus is the status of the answer an error came from, 0 if there was none.

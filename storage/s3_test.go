@@ -134,6 +134,24 @@ func times(n int64, method string, answer func(http.ResponseWriter)) func() stor
 	}
 }
 
+// inTurn makes hooks that answer the first requests to write, one each; nil lets one go on.
+func inTurn(answers ...func(http.ResponseWriter)) func() storagetest.S3Hook {
+	return func() storagetest.S3Hook {
+		var seen atomic.Int64
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut {
+				return false
+			}
+			n := int(seen.Add(1)) - 1
+			if n >= len(answers) || answers[n] == nil {
+				return false
+			}
+			answers[n](w)
+			return true
+		}
+	}
+}
+
 // status answers with an error of S3.
 func status(code int, name string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { storagetest.RefuseS3(w, code, name) }
@@ -160,6 +178,9 @@ func TestS3WriteOutcomes(t *testing.T) {
 		{name: "request lost in all attempts", before: times(2, put, storagetest.HangUp), err: storage.ErrUnknown, won: true},
 		{name: "down", before: times(always, put, status(500, "InternalError")), err: storage.ErrUnknown},
 		{name: "refused", before: times(always, put, status(403, "AccessDenied")), err: refused},
+		{name: "reply lost, the retry is refused", before: inTurn(nil, status(403, "ExpiredToken")), after: times(1, put, storagetest.HangUp), err: storage.ErrUnknown, won: true},
+		{name: "request on its way, the retry is refused", before: inTurn(storagetest.HangUp, status(403, "ExpiredToken")), err: storage.ErrUnknown, won: true},
+		{name: "conflicts, then refused", before: inTurn(status(409, "ConditionalRequestConflict"), status(403, "ExpiredToken")), err: refused},
 	} {
 		arm := func() {
 			var before, after storagetest.S3Hook

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
@@ -72,10 +73,15 @@ func (s *s3Store) putWhole(ctx context.Context, op, name string, data []byte, if
 	if err := s.begin(ctx, op, name); err != nil {
 		return err
 	}
-	if err := s.upload(ctx, name, bytes.NewReader(data), ifAbsent, int64(len(data))+1); err != nil {
-		return s.failWrite(op, name, err)
+	var doubt atomic.Bool
+	err := s.upload(context.WithValue(ctx, doubtKey{}, &doubt), name, bytes.NewReader(data), ifAbsent, int64(len(data))+1)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if err = s.failWrite(op, name, err); doubt.Load() && !errors.Is(err, ErrUnknown) {
+		err = fmt.Errorf("%w: an earlier try got no answer: %w", ErrUnknown, err)
+	}
+	return err
 }
 
 func (s *s3Store) begin(ctx context.Context, op, name string) error {
