@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS  = -s -w -buildid= -X main.version=$(VERSION)
 GOBUILD  = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
-.PHONY: all build demo test lint fuzz interop bench bench-peers bench-compare soak clean help
+.PHONY: all build demo test lint fuzz interop chaos bench bench-peers bench-compare soak clean help
 
 all: build
 
@@ -37,6 +37,9 @@ fuzz: ## let every decoder meet random bytes for TIME each (default 1m), startin
 interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
 	go test -tags interop ./interop
 	go run -tags interop ./interop/run -calve bin/calve $(ARGS)
+
+chaos: build ## kill calve 450 times while it ingests from Kafka into a folder and S3 that fails; some 12 minutes (ARGS="-kills 40 -seed 7")
+	go run -tags interop ./interop/chaos -calve bin/calve $(ARGS)
 
 bench: ## run the microbenchmarks and write bench/results and bench/README.md
 	go run ./bench

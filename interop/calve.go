@@ -82,9 +82,9 @@ func (c *Calve) Put(ctx context.Context, table string, k *Case, ops []Op) error 
 	return err
 }
 
-// Scan reads the rows of a snapshot; 0 is the latest.
-func (c *Calve) Scan(ctx context.Context, table string, snapshot int64, columns []Column) (*Rows, error) {
-	args := []string{"scan", table}
+// Scan reads the rows of a snapshot; 0 is the latest. More flags say which.
+func (c *Calve) Scan(ctx context.Context, table string, snapshot int64, columns []Column, more ...string) (*Rows, error) {
+	args := append([]string{"scan", table}, more...)
 	if snapshot > 0 {
 		args = append(args, "--snapshot", strconv.FormatInt(snapshot, 10))
 	}

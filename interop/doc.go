@@ -45,6 +45,19 @@
 // commits on S3 are not conditional; where both commit, a guard (service_guard.go) before the S3 server refuses to
 // overwrite a snapshot. That is a means of the suite, not an arrangement for users; flink-turns needs none.
 //
+// # Chaos
+//
+// `make chaos` (interop/chaos, and a short run as the scenario chaos; chaos*.go) kills `calve serve` again and again: one
+// process on a local folder, one on S3, and two on S3 that share their tables and hang now and then. Before the S3 server
+// is a saboteur (service_faults.go) that fails requests at random, loses replies, carries requests out when their sender has
+// given up or is dead, cuts bodies, and has the process killed at requests worth dying at. Producers repeat records, hold
+// them back, and abort transactions; the broker is killed too. In the end the logs, as readers of committed records see
+// them, say what each table must hold; tails that have run all the while must come to the same, change by change.
+// The seed repeats what is random in the program, not the timing of processes.
+//
+//   - To add a kind of table: an entry in chaosTables, and its name in chaos.stage.
+//   - To add a fault: a case in saboteur.ServeHTTP.
+//
 // # The normal form
 //
 // Values pass between programs as JSON lines, one object a row with every column by name:

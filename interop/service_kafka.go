@@ -13,7 +13,24 @@ import (
 )
 
 // Kafka is a real broker.
-type Kafka struct{ Address string }
+type Kafka struct {
+	Address string
+	start   func() (*Process, error)
+	process *Process
+}
+
+// Restart ends the broker, as a crash would or in order, and waits until it is there again.
+func (k *Kafka) Restart(ctx context.Context, crash bool) (err error) {
+	if crash {
+		k.process.Kill()
+	} else {
+		_ = k.process.Stop(30 * time.Second) // it ends with the status of the signal, or is killed
+	}
+	if k.process, err = k.start(); err != nil {
+		return err
+	}
+	return k.process.WaitReady(ctx, time.Minute, probeTCP(k.Address))
+}
 
 // Kafka starts a broker when it is first asked for.
 func (l *Lab) Kafka(ctx context.Context) (*Kafka, error) {
@@ -47,13 +64,15 @@ func (l *Lab) Kafka(ctx context.Context) (*Kafka, error) {
 		if _, err := storage("format", "-t", id, "-c", config); err != nil {
 			return nil, fmt.Errorf("kafka storage format: %w", err)
 		}
-		p, err := l.Start("kafka", exec.Command("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-			"-cp", classes, "kafka.Kafka", config))
-		if err != nil {
+		k := &Kafka{Address: fmt.Sprintf("127.0.0.1:%d", client)}
+		k.start = func() (*Process, error) {
+			return l.Start("kafka", exec.Command("java", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+				"-cp", classes, "kafka.Kafka", config))
+		}
+		if k.process, err = k.start(); err != nil {
 			return nil, err
 		}
-		k := &Kafka{Address: fmt.Sprintf("127.0.0.1:%d", client)}
-		return k, p.WaitReady(ctx, time.Minute, probeTCP(k.Address))
+		return k, k.process.WaitReady(ctx, time.Minute, probeTCP(k.Address))
 	})
 }
 

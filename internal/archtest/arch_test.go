@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	"bench/peer":          {"*"},
 	"bench/soak":          {"*"},
 	"interop":             {"*"},
+	"interop/chaos":       {"*"},
 	"interop/run":         {"*"},
 
 	"ingest/registry/registrytest": {},
