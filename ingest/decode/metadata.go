@@ -113,6 +113,10 @@ func MetadataType(what string) schema.Type {
 		return schema.Type{Root: schema.TimestampLTZ, Precision: 3}
 	case "key":
 		return bytesType
+	case "row-hash":
+		return schema.Type{Root: schema.Binary, Length: hashBytes}
+	case "copies":
+		return longType
 	}
 	return textType
 }

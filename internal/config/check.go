@@ -124,7 +124,7 @@ func (c *checker) topics(at string, p Pipeline) {
 	}
 }
 
-var recordFields = []string{"topic", "partition", "offset", "timestamp", "key"}
+var recordFields = []string{"topic", "partition", "offset", "timestamp", "key", "row-hash", "copies"}
 
 type checker struct {
 	file  string
