@@ -324,7 +324,7 @@ func hardUnavailable(t *testing.T) {
 		"key, after that":  {[][]happened{{first}, {gone}, {moved}}, full(9, "moved")},
 		"key, and changed": {[][]happened{{first}, {gone}, {moved, change(9, "w")}, {change(9, "v")}}, full(9, "v")},
 		"a text like any": {[][]happened{{event(fmt.Sprintf(`{"after":{"id":1,"note":%q},"op":"c"}`, unavailableText))}, {change(1, "y")}},
-			[]any{int64(1), "y", unavailableText, nil, decimal128.FromI64(150)}},
+			[]any{int64(1), "y", unavailableText, nil, decimal128.FromI64(150)}}, // a source that leaves out nulls too
 	}
 	for name, x := range cases {
 		for _, compact := range []bool{false, true} {
@@ -351,6 +351,22 @@ func hardUnavailable(t *testing.T) {
 		t.Errorf("dead letters: %v", d)
 	}
 	c.want(full(1, "y"))
+	hardUnavailableNull(t)
+}
+
+// hardUnavailableNull: PostgreSQL leaves out no nulls, so a null is not the value that an event leaves out. Here a column has
+// another name in the source from the update on. In one window and over commits.
+func hardUnavailableNull(t *testing.T) {
+	first := event(`{"after":{"id":1,"old":"long text"},"source":{"connector":"postgresql"},"op":"c"}`)
+	renamed := event(fmt.Sprintf(`{"before":null,"after":{"id":1,"note":%q},"source":{"connector":"postgresql"},"op":"u"}`, unavailableText))
+	for _, commits := range [][][]happened{{{first, renamed}}, {{first}, {renamed}}} {
+		c := newCDC(t, schema.Spec{PrimaryKeys: []string{"id"}, Options: map[string]string{"bucket": "1"}}, "id BIGINT NOT NULL, old STRING, note STRING", decode.Config{})
+		c.must(commits...)
+		if d := c.dead(); len(d) != 1 || !strings.Contains(d[0], `the value of column "note" is unavailable`) {
+			t.Errorf("dead letters: %v", d)
+		}
+		c.want([]any{int64(1), "long text", nil})
+	}
 }
 
 // withSchema wraps a row in an envelope with the schema that Connect's converter puts before it.

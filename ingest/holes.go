@@ -67,7 +67,7 @@ func (c *committer) fill(ctx context.Context, u *unit) error {
 		if found, err = c.lookUp(ctx, f); err != nil {
 			return err
 		}
-		why = "the value of column %q is unavailable in the record, and the table has no row of its key to take it from"
+		why = "the value of column %q is unavailable in the record, and the table has no row of its key, or null in it, to take it from"
 	}
 	drop := map[int]bool{}
 	for i, h := range f.batch.Holes {
@@ -229,10 +229,16 @@ func (f *filler) wanted(s *schema.Schema, which []int) (arrow.RecordBatch, error
 	return array.NewRecordBatch(arrow.NewSchema(fields, nil), cols, int64(len(which))), nil
 }
 
-// missing gives a column of a hole for which there is no value, -1 if there is none.
+// missing gives a column of a hole for which there is no value, -1 if there is none. A null is none where the source has a
+// value: the table then never had it, for example since the column has another name in the source now.
 func (f *filler) missing(h decode.Hole, found []arrow.RecordBatch) int {
 	for _, col := range h.Cols {
-		if s, ok := f.cells[h.Row][col]; ok && s.looked && found[s.row] == nil {
+		s, ok := f.cells[h.Row][col]
+		switch {
+		case !ok:
+		case s.looked && found[s.row] == nil,
+			h.Valued && s.looked && found[s.row].Column(col).IsNull(0),
+			h.Valued && !s.looked && f.batch.Rec.Column(col).IsNull(s.row):
 			return col
 		}
 	}

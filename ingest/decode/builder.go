@@ -161,7 +161,7 @@ func (d *rowBuilder) complete(r *Record, kind schema.RowKind) int {
 		return -1
 	}
 	if d.replace {
-		if d.replaces(d.oldKeyText) < 0 {
+		if d.replaces(d.oldKeyText, r.Value) < 0 {
 			return -1
 		}
 	} else if len(d.changes.lacks) > 0 {

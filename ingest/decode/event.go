@@ -181,6 +181,8 @@ type Hole struct {
 	First, Last int
 	// Old is the row of OldKeys that has the key of the row before; -1: it has the same key.
 	Old int
+	// Valued: the values are not null. PostgreSQL leaves out only what it stores apart from the row, which nulls are not.
+	Valued bool
 }
 
 // DefaultUnavailable is what Debezium sends for an unavailable value unless its option
@@ -229,10 +231,14 @@ func (d *rowBuilder) truncated() {
 	d.begin()
 }
 
+// What tells that an event is one of PostgreSQL: in JSON it stands in no text, where quotes are escaped; in Avro the text
+// comes with its length.
+var fromPostgresJSON, fromPostgresAvro = []byte(`"connector":"postgresql"`), []byte("\x14postgresql")
+
 // replaces notes what the row d.at does not tell and the row that it replaces does; old is that row's key as JSON, nil: it
 // is the same key. It is called for rows that may replace one only: the marker in the row of a new key is a text like any
-// other.
-func (d *rowBuilder) replaces(old []byte) int {
+// other. value is the record's.
+func (d *rowBuilder) replaces(old, value []byte) int {
 	var cols []int
 	for _, i := range d.changes.may {
 		if c := &d.cols[i]; !c.isNull(d.at) && d.isMarker(c, d.at) {
@@ -243,7 +249,7 @@ func (d *rowBuilder) replaces(old []byte) int {
 	if len(cols) == 0 {
 		return 0
 	}
-	h := Hole{Row: d.at, Cols: cols, First: d.rows, Old: -1}
+	h := Hole{Row: d.at, Cols: cols, First: d.rows, Old: -1, Valued: bytes.Contains(value, fromPostgresJSON) || bytes.Contains(value, fromPostgresAvro)}
 	if old != nil {
 		if h.Old = d.oldKey(old); h.Old < 0 {
 			return -1
