@@ -157,15 +157,19 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	if events.Started != nil && !again {
 		events.Started(pos.offsets())
 	}
+	whole, err := c.newWholes(&pos)
+	if err != nil {
+		return err
+	}
 	follow := newFollower(table, cfg.Decode, env, events, cfg.Limits)
 	follow.patience = cfg.Patience
 	src, err := newKafkaSource(ctx, c, batcher{dec: dec, schema: cfg.Decode.Schema, follower: follow, source: pos.topicID, schemas: c.schemas,
-		pairs: cfg.Decode.Format.Events()}, pos)
+		pairs: cfg.Decode.Format.Events(), whole: whole}, pos)
 	if err != nil {
 		return stopped(ctx, err)
 	}
 	defer src.feed.close()
-	err = pump(ctx, src.run, &committer{
+	com := &committer{
 		table: table, follower: follow, dead: dead, env: env, events: events, limits: cfg.Limits,
 		progress:  func() Progress { return Progress{Properties: src.done.properties()} },
 		positions: src.done.offsets,
@@ -173,7 +177,11 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 		eager:     again,
 		// A pipeline that begins at the end of the log has a position to keep before it has rows.
 		pending: cfg.Start == Latest && !maps.Equal(pos.properties(), stored.properties()),
-	})
+	}
+	if whole != nil {
+		com.wanted = whole.wanted
+	}
+	err = pump(ctx, src.run, com)
 	if errors.Is(err, ErrSourceChanged) {
 		err = c.explain(ctx, err, &src.done)
 	}

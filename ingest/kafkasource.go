@@ -161,8 +161,12 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		}
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
-			err := s.batch.add(ctx, &decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)})
+			rec := &decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)}
+			err := s.between(ctx, rec)
+			if err == nil {
+				err = s.batch.add(ctx, rec)
+			}
 			if err != nil {
 				return stopped(ctx, err)
 			}
@@ -294,6 +298,10 @@ func (s *kafkaSource) looked(ctx context.Context, fail context.CancelCauseFunc, 
 	}
 	if err != nil {
 		s.retrying(ctx, err)
+		return
+	}
+	if s.batch.whole != nil && len(id.partitions) > 1 {
+		fail(checkWhole(s.c.cfg.Topic, len(id.partitions)))
 		return
 	}
 	if s.adding.Load() || !slices.ContainsFunc(id.partitions, func(p int32) bool { return !s.known[p] }) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -53,6 +54,9 @@ type Limits struct {
 	CommitBytes int64
 	// StopTimeout bounds the last flush and commit after the context has ended. Default 30 s.
 	StopTimeout time.Duration
+	// Whole, if it is not 0, keeps transactions of the source whole: a commit waits for at most this long for the rest of the
+	// one that it would fall into. See whole.go. It is for Kafka, Debezium's JSON and topics of one partition.
+	Whole time.Duration
 	// Pause ends the pipeline with ErrTooManyRefused when so many records are refused.
 	Pause PauseRule
 }
@@ -88,6 +92,8 @@ type Events struct {
 	Evolved func(changes []schema.Change, s *schema.Schema)
 	// Reread: records were decoded by an older schema than the table has; they are given up, and read and decoded again.
 	Reread func(s *schema.Schema, records int64)
+	// Split: a transaction of the source is in more than one commit, although Limits.Whole is set.
+	Split func()
 	// Rejected: a record goes to the dead letters.
 	Rejected func(Letter)
 	// Retrying: an operation failed and is tried again after the wait.
@@ -118,6 +124,8 @@ type unit struct {
 	// advance moves the position past the unit's records; the committer calls it when the batch is written.
 	advance func()
 	urgent  bool // commit when it is written
+	// Where transactions are kept whole: it ends inside one, or begins inside the one in which the unit before it ends.
+	inside, continues bool
 }
 
 // committer owns everything between a unit and the snapshot. All of it runs on one goroutine.
@@ -144,6 +152,12 @@ type committer struct {
 	stop       <-chan struct{}  // the pipeline is told to end
 	tick, idle <-chan time.Time // a commit is due then; nil: nothing waits for it
 
+	// Where transactions are kept whole: what was written ends inside one; the last commit was made there; one is due, and waits
+	// no longer than this (nil: none is); the source is told that one is.
+	inside, cut bool
+	late        <-chan time.Time
+	wanted      *atomic.Bool
+
 	refusals *refusals // nil: any number may be
 	tally    Committed // since the last commit
 	total    Committed // of the run
@@ -163,15 +177,16 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 		return err
 	}
 	for {
+		late := false
 		select {
 		case u, ok := <-units:
 			if !ok {
-				return c.commit(ctx)
+				return c.last(ctx)
 			}
 			if stopped, err := c.room(ctx); err != nil {
 				return err
 			} else if stopped {
-				return c.commit(ctx)
+				return c.last(ctx)
 			}
 			if err := c.take(ctx, u); err != nil {
 				return err
@@ -188,11 +203,16 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 			if u.tally.Records > 0 && c.tick == nil {
 				c.tick = c.env.After(c.limits.CommitInterval)
 			}
-			if !c.eager && !u.urgent && !c.truncate && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
+			if c.late == nil && !c.eager && !u.urgent && !c.truncate && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
 				continue
 			}
 		case <-c.tick:
 		case <-c.idle:
+		case <-c.late:
+			late = true
+		}
+		if !late && c.holds() {
+			continue
 		}
 		if err := c.commitDue(ctx); err != nil {
 			return err
@@ -202,7 +222,18 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 
 // commitDue commits because the time has come, and begins to count anew.
 func (c *committer) commitDue(ctx context.Context) error {
-	c.tick, c.idle = nil, nil
+	c.tick, c.idle, c.late = nil, nil, nil
+	if c.wanted != nil {
+		c.wanted.Store(false)
+	}
+	return c.commit(ctx)
+}
+
+// last is the commit when the source has ended.
+func (c *committer) last(ctx context.Context) error {
+	if c.inside && !c.truncate {
+		return nil // the transaction is read again
+	}
 	return c.commit(ctx)
 }
 
@@ -210,6 +241,7 @@ func (c *committer) commitDue(ctx context.Context) error {
 // told to stop does not wait: what was not written is read by the next run.
 func (c *committer) room(ctx context.Context) (stopped bool, err error) {
 	for {
+		late := false
 		room := c.table.Stalled()
 		if room == nil {
 			return false, nil
@@ -223,6 +255,11 @@ func (c *committer) room(ctx context.Context) (stopped bool, err error) {
 			return false, context.Cause(ctx)
 		case <-c.tick:
 		case <-c.idle:
+		case <-c.late:
+			late = true
+		}
+		if !late && c.holds() {
+			continue
 		}
 		if err := c.commitDue(ctx); err != nil {
 			return false, err
@@ -260,6 +297,10 @@ func (c *committer) take(ctx context.Context, u unit) error {
 		}
 	}
 	u.advance()
+	if c.cut && u.continues && c.events.Split != nil {
+		c.events.Split()
+	}
+	c.inside, c.cut = u.inside, false
 	c.tally.add(u.tally)
 	if !c.pending {
 		c.first = c.table.Schema()
@@ -282,7 +323,7 @@ func (c *committer) commit(ctx context.Context) error {
 	if c.published != nil {
 		c.published()
 	}
-	c.eager, c.truncate = false, false
+	c.eager, c.truncate, c.cut = false, false, c.inside
 	t := c.tally
 	t.Took = c.env.Now().Sub(start)
 	if snap != nil {
@@ -425,6 +466,7 @@ type batcher struct {
 	urgent   bool
 	pairs    bool // the two events of a changed key are kept in one unit
 	moving   moving
+	whole    *wholes // nil: transactions are not kept whole
 	tally    Committed
 }
 
@@ -491,6 +533,7 @@ func (b *batcher) add(ctx context.Context, r *decode.Record) error {
 func (b *batcher) before(ctx context.Context) error {
 	b.moving = moving{}
 	if b.empty() || b.place.emitBefore(ctx) {
+		b.whole.again()
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -516,7 +559,7 @@ func (b *batcher) emit(ctx context.Context, wait bool, lag int64, advance func()
 	}
 	b.moving = moving{}
 	b.tally.Lag = lag
-	u := unit{batch: b.dec.Take(), rejects: b.rejects, holes: b.holes, tally: b.tally, advance: advance(), urgent: b.urgent}
+	u := unit{batch: b.dec.Take(), rejects: b.rejects, holes: b.holes, tally: b.tally, advance: advance(), urgent: b.urgent, inside: b.whole.isOpen(), continues: b.whole.begunBefore()}
 	b.rejects, b.holes, b.kept, b.tally, b.urgent = nil, nil, 0, Committed{}, false
 	select {
 	case b.out <- u:

@@ -72,6 +72,12 @@ func (c *checker) together(cfg *Config) {
 			tables[p.Table] = p.Name
 			c.dead(at, p, tables)
 		}
+		if p.Transactions != "" && p.Format.Type != "debezium-json" {
+			c.failAt(at+".transactions", "needs format.type debezium-json, whose events tell their transaction")
+		}
+		if p.Transactions != "" && p.TransactionFor <= 0 {
+			c.failAt(at+".transaction-wait", "must be more than 0s")
+		}
 		if p.Dead.Percent > 100 {
 			c.failAt(at+".dead-letters.pause-percent", "%d is more than 100", p.Dead.Percent)
 		}

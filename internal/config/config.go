@@ -82,6 +82,8 @@ type Pipeline struct {
 	CommitRows     int      `yaml:"commit-rows" doc:"A snapshot is made earlier when this many rows wait for it." default:"4000000"`
 	CommitBytes    Size     `yaml:"commit-bytes" doc:"A snapshot is made earlier when records of this size wait for it." default:"1gb"`
 	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"32mb"`
+	Transactions   string   `yaml:"transactions" doc:"whole: with debezium-json and topics of one partition, no snapshot falls between two events of one transaction of the source (provide.transaction.metadata)." enum:"whole"`
+	TransactionFor Duration `yaml:"transaction-wait" doc:"With transactions: how long a snapshot waits for the next transaction to begin, which tells that the last one is over." default:"1s"`
 	Compaction     Workers  `yaml:"compaction" doc:"Background compaction of the table."`
 	Export         Export   `yaml:"export" doc:"Publication as an Iceberg table."`
 	ExpireEvery    Duration `yaml:"expire-every" doc:"Time between two removals of old snapshots; 0s for never." default:"1m"`

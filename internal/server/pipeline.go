@@ -308,10 +308,14 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 	if p.registry != nil {
 		reg = p.registry
 	}
+	var whole time.Duration
+	if p.cfg.Transactions != "" {
+		whole = time.Duration(p.cfg.TransactionFor)
+	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		Registry: reg, Hub: hub, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
-			Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
+			Whole: whole, Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{
 		Started: func(pos map[int32]int64) {
 			p.set(Running, nil)
@@ -329,6 +333,9 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 		},
 		Reread: func(s *schema.Schema, n int64) {
 			p.log.Info("records that came before the new schema was noticed are read again", "schema", s.ID, "records", n)
+		},
+		Split: func() {
+			p.log.Warn("a transaction of the source is in more than one snapshot")
 		},
 		Rejected: func(l ingest.Letter) {
 			p.log.Warn("record refused", "topic", l.Topic, "partition", l.Partition, "offset", l.Offset, "reason", l.Reason)
