@@ -249,6 +249,9 @@ func (s *kafkaSource) fetchError(ctx context.Context, part int32, err error) err
 			return verr
 		}
 	}
+	if ctx.Err() != nil {
+		return nil // the watcher knows why
+	}
 	return fmt.Errorf("read topic %q partition %d at offset %d: %w", s.read.topic, part, s.read.next[part], err)
 }
 
