@@ -34,7 +34,7 @@ fuzz: ## let every decoder meet random bytes for TIME each (default 1m), startin
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z]*' $$p/*_test.go | cut -c6-); do \
 	    echo "$$p $$f"; go test ./$$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(TIME) || exit 1; done; done
 
-interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, DuckDB, PyIceberg, Spark, Kafka, S3 (ARGS="-run CASE/PEER")
+interop: build ## let the real peers judge: Paimon, pypaimon, Flink, Trino, DuckDB, PyIceberg, Spark, Kafka, Debezium, S3 (ARGS="-run CASE/PEER")
 	go test -tags interop ./interop
 	go run -tags interop ./interop/run -calve bin/calve $(ARGS)
 

@@ -58,6 +58,13 @@
 //   - To add a kind of table: an entry in chaosTables, and its name in chaos.stage.
 //   - To add a fault: a case in saboteur.ServeHTTP.
 //
+// # A database beside calve
+//
+// The scenario cdc (scenario_cdc.go) has pgbench work on PostgreSQL, whose changes come by Debezium and Kafka to a running
+// calve: columns come, go, become wider and get other names, calve is killed and the broker restarts. At the end the
+// tables, and what Trino reads of the export, are the database's rows. -live says how long it works. The servers are
+// real and fetched as the peers are; PostgreSQL comes in a Python wheel.
+//
 // # The normal form
 //
 // Values pass between programs as JSON lines, one object a row with every column by name:

@@ -28,7 +28,9 @@ type Lab struct {
 	Seed    uint64
 	// Histories is the number of random histories of the differential tester.
 	Histories int
-	Log       func(format string, args ...any)
+	// Live is how long pgbench works in the scenario cdc.
+	Live time.Duration
+	Log  func(format string, args ...any)
 
 	lock      *os.File // held while the run goes on
 	mu        sync.Mutex

@@ -31,9 +31,7 @@ func (p *pypaimon) Check(ctx context.Context, s *Subject) error {
 	if err := p.check(ctx, s); err != nil {
 		return err
 	}
-	s3 := s.Remote.S3
-	t := PaimonTable{Warehouse: s.Remote.Warehouse, Name: s.Table, Options: map[string]string{"s3.endpoint": s3.Endpoint,
-		"s3.access-key": s3.Access, "s3.secret-key": s3.Secret, "s3.region": s3.Region, "s3.path-style-access": "true"}}
+	t := PaimonTable{Warehouse: s.Remote.Warehouse, Name: s.Table, Options: s.Remote.S3.Options()}
 	got, err := p.Read(ctx, t, 0, s.Columns)
 	if err == nil {
 		err = s.Remote.Final.Compare(got)

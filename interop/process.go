@@ -26,7 +26,7 @@ type Process struct {
 }
 
 // Start starts a program. It gets a process group of its own, so that Stop ends what it started too, and dies with
-// the suite.
+// the suite. Of cmd.SysProcAttr only the user is kept.
 func (l *Lab) Start(name string, cmd *exec.Cmd) (*Process, error) {
 	path := filepath.Join(l.Logs, name+".log")
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -40,7 +40,11 @@ func (l *Lab) Start(name string, cmd *exec.Cmd) (*Process, error) {
 	if cmd.Stderr == nil {
 		cmd.Stderr = out
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr != nil {
+		attr.Credential = cmd.SysProcAttr.Credential
+	}
+	cmd.SysProcAttr = attr
 	p := &Process{Name: name, Log: path, cmd: cmd, done: make(chan struct{})}
 	if err := l.startPinned(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

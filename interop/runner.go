@@ -41,6 +41,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	binary := flags.String("calve", "", "judge this binary instead of building one")
 	seed := flags.Uint64("seed", defaultSeed, "seed of everything random")
 	histories := flags.Int("histories", 200, "histories of the differential tester; history i has the seed SEED + i")
+	live := flags.Duration("live", 2*time.Minute, "how long pgbench works in the scenario cdc")
 	limit := flags.Duration("limit", 40*time.Minute, "time for the whole run")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -60,7 +61,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
-	if err := runAll(ctx, *root, *binary, *seed, *histories, report, log); err != nil {
+	if err := runAll(ctx, *root, *binary, *seed, *histories, *live, report, log); err != nil {
 		fmt.Fprintln(stderr, "interop:", err)
 		report.add(Result{Case: "suite", Peer: "calve", Status: "fail", Detail: err.Error()})
 	}
@@ -90,7 +91,7 @@ func logger(w io.Writer) func(string, ...any) {
 	}
 }
 
-func runAll(ctx context.Context, root, binary string, seed uint64, histories int, report *Report, log func(string, ...any)) (err error) {
+func runAll(ctx context.Context, root, binary string, seed uint64, histories int, live time.Duration, report *Report, log func(string, ...any)) (err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return err
@@ -100,7 +101,7 @@ func runAll(ctx context.Context, root, binary string, seed uint64, histories int
 	if err != nil {
 		return err
 	}
-	l.Histories = histories
+	l.Histories, l.Live = histories, live
 	defer func() {
 		if stopped := l.Close(); err == nil {
 			err = stopped

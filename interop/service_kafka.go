@@ -29,7 +29,7 @@ func (k *Kafka) Restart(ctx context.Context, crash bool) (err error) {
 	if k.process, err = k.start(); err != nil {
 		return err
 	}
-	return k.process.WaitReady(ctx, time.Minute, probeTCP(k.Address))
+	return k.process.WaitReady(ctx, 2*time.Minute, probeTCP(k.Address))
 }
 
 // Kafka starts a broker when it is first asked for.
@@ -72,7 +72,7 @@ func (l *Lab) Kafka(ctx context.Context) (*Kafka, error) {
 		if k.process, err = k.start(); err != nil {
 			return nil, err
 		}
-		return k, k.process.WaitReady(ctx, time.Minute, probeTCP(k.Address))
+		return k, k.process.WaitReady(ctx, 2*time.Minute, probeTCP(k.Address))
 	})
 }
 

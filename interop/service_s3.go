@@ -53,6 +53,12 @@ func (s *S3) Env() []string {
 		"AWS_ENDPOINT_URL=" + s.Endpoint, "AWS_S3_USE_PATH_STYLE=true"}
 }
 
+// Options are how Paimon's readers are told of this server.
+func (s *S3) Options() map[string]string {
+	return map[string]string{"s3.endpoint": s.Endpoint, "s3.access-key": s.Access, "s3.secret-key": s.Secret, "s3.region": s.Region,
+		"s3.path-style-access": "true"}
+}
+
 // Request is how a reader's request tells of this server.
 func (s *S3) Request() map[string]string {
 	return map[string]string{"endpoint": s.Endpoint, "host": s.Host, "access": s.Access, "secret": s.Secret,
