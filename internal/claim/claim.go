@@ -200,6 +200,9 @@ func (c *Claims) free(ctx context.Context, name string, seq int64) (bool, error)
 	if err := json.Unmarshal(data, &r); err != nil {
 		return false, fmt.Errorf("claims: %s: %w: %w", c.store.URL(c.object(name, seq)), errNoRecord, err)
 	}
+	if r.Owner == "" || r.Seq != seq {
+		return false, fmt.Errorf("claims: %s: %w: it names the owner %q and the number %d", c.store.URL(c.object(name, seq)), errNoRecord, r.Owner, r.Seq)
+	}
 	ttl := min(max(time.Duration(min(r.TTLMillis, maxTTL.Milliseconds()))*time.Millisecond, minTTL), maxTTL)
 	if r.Free {
 		c.mu.Lock()
@@ -244,7 +247,8 @@ const forgetAfter = 10
 // Live gives the names of the chains below the folder whose holders work, sorted: those that have moved within the time
 // that their holders promised, as far as this process has watched. One that it has not seen before counts. Of a chain
 // whose last object cannot be read, its numbers tell whether it moves, and its holder is taken to have promised what this
-// process does. Chains that were set free, or are dead for long, are removed.
+// process does. What is readable and no record of a holder, or lies elsewhere than chains do, is not one. Chains that were
+// set free, or are dead for long, are removed.
 func (c *Claims) Live(ctx context.Context) ([]string, error) {
 	last := map[string]int64{}
 	for info, err := range storage.Walk(ctx, c.store, c.dir) {
@@ -256,6 +260,9 @@ func (c *Claims) Live(ctx context.Context) ([]string, error) {
 			continue
 		}
 		name := path.Base(path.Dir(info.Name))
+		if info.Name != c.object(name, n) {
+			continue
+		}
 		last[name] = max(last[name], n)
 	}
 	var out []string
@@ -263,6 +270,9 @@ func (c *Claims) Live(ctx context.Context) ([]string, error) {
 		dead, err := c.free(ctx, name, seq)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("claims: %w", ctx.Err())
+		}
+		if errors.Is(err, errNoRecord) {
+			continue
 		}
 		if err != nil {
 			dead = c.still(name, seq, c.ttl)

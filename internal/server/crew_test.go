@@ -61,7 +61,7 @@ func TestLookAfterLoss(t *testing.T) {
 		})
 		c = newCrew(store, time.Minute, hastyEnv(), func() {})
 		c.set("me-0", []string{"me-0", "other-0"})
-		if err := mem.Put(t.Context(), crewDir+"/me-0/0000000000000000001", []byte(`{"ttlMillis":60000}`)); err != nil {
+		if err := mem.Put(t.Context(), crewDir+"/me-0/0000000000000000001", []byte(`{"owner":"me","seq":1,"ttlMillis":60000}`)); err != nil {
 			t.Fatal(err)
 		}
 		c.look(t.Context())
