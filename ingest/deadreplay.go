@@ -58,9 +58,11 @@ const (
 
 // ReplayConfig says what is replayed and how.
 type ReplayConfig struct {
-	// Decode says how records become rows; its Schema is taken from the table. Formats with a schema registry cannot be
-	// replayed yet.
+	// Decode says how records become rows; its Schema is taken from the table.
 	Decode decode.Config
+	// Registry has the schemas of records, of formats that need them: letters have the ids. Letters of such a format are
+	// replayed for one topic at a time.
+	Registry Registry
 	// Where chooses letters, by a condition on their columns; "": all.
 	Where string
 	// Limit is the most letters to replay; 0: all.
@@ -86,10 +88,10 @@ type ReplayResult struct {
 // Rows are written as of now: in a table with a primary key they win over what came to their key since the record was
 // refused, unless the table has a sequence.field. It writes beside the pipeline as another process would (README.md).
 func Replay(ctx context.Context, store, dead storage.Store, cfg ReplayConfig, env Env) (res ReplayResult, err error) {
-	if cfg.Decode.Format.Framed() {
-		return res, fmt.Errorf("%w: records of format %q cannot be replayed yet", ErrConfig, cfg.Decode.Format)
+	if cfg.Decode.Format.Framed() && cfg.Registry == nil {
+		return res, fmt.Errorf("%w: format %q needs a schema registry", ErrConfig, cfg.Decode.Format)
 	}
-	r := &replay{cfg: cfg, store: store, dead: dead, env: env, res: &res, jobs: map[jobSource]map[string]string{}, acked: make(chan struct{}, 1)}
+	r := &replay{cfg: cfg, store: store, dead: dead, env: env, res: &res, jobs: map[jobSource]map[string]string{}, flushed: map[string]map[string]string{}, acked: make(chan struct{}, 1)}
 	if err := r.open(ctx); err != nil {
 		return res, errors.Join(err, r.close(ctx))
 	}
@@ -98,6 +100,9 @@ func Replay(ctx context.Context, store, dead storage.Store, cfg ReplayConfig, en
 		return res, nil
 	}
 	if err := r.positions(ctx); err != nil {
+		return res, err
+	}
+	if r.schemas, err = newSchemaFetcher(&r.cfg.Decode, cfg.Registry, r.topic, env, cfg.Events); err != nil {
 		return res, err
 	}
 	next, stop := iter.Pull2(ReadDeadLetters(ctx, dead, LetterQuery{Where: cfg.Where}, env))
@@ -120,7 +125,10 @@ type replay struct {
 	letters     *engine.Table // nil: there is none
 	next        func() (Letter, error, bool)
 	jobs        map[jobSource]map[string]string // positions of the pipelines that have letters, from before these are read
+	flushed     map[string]map[string]string    // by job: the positions that their last letters were written for
 	taken       int64
+	topic       string         // of the letters; of one of them if they have several
+	schemas     *schemaFetcher // nil: records have no schema id
 
 	// The source's goroutine:
 	batch   batcher
@@ -321,7 +329,7 @@ func (r *replay) pass(ctx context.Context, again bool) error {
 	}
 	limits := Limits{CommitInterval: time.Hour}.withDefaults() // each batch is urgent
 	follow := newFollower(r.table, cfg, r.env, r.cfg.Events, limits)
-	r.batch = batcher{dec: dec, schema: cfg.Schema, follower: follow, place: r}
+	r.batch = batcher{dec: dec, schema: cfg.Schema, follower: follow, place: r, schemas: r.schemas}
 	r.fetched, r.emitted = r.fetched[r.committed.Swap(0):], 0
 	select { // of the pass before
 	case <-r.acked:
@@ -419,11 +427,20 @@ func (r *replay) positions(ctx context.Context) error {
 			return err
 		}
 		r.jobs[jobSource{l.Job, l.Source}] = nil
+		if r.topic != "" && r.topic != l.Topic && r.cfg.Decode.Format.Framed() {
+			return fmt.Errorf("%w: there are records of the topics %q and %q, whose schemas differ: choose one, as in topic = '%s'", ErrConfig, r.topic, l.Topic, l.Topic)
+		}
+		r.topic = l.Topic
 	}
 	asked := map[string]map[string]string{"": nil}
 	for k := range r.jobs {
 		props, ok := asked[k.job]
 		if !ok {
+			flushed, _, err := engine.ProgressOf(ctx, r.dead, k.job, r.env)
+			if err != nil && !errors.Is(err, engine.ErrProgressLost) {
+				return fmt.Errorf("how far job %q has refused records: %w", k.job, err)
+			}
+			r.flushed[k.job] = flushed.Properties
 			p, _, err := engine.ProgressOf(ctx, r.store, k.job, r.env)
 			if err != nil && !errors.Is(err, engine.ErrProgressLost) {
 				return fmt.Errorf("how far job %q has come: %w", k.job, err)
@@ -448,8 +465,10 @@ func (r *replay) past(l *Letter) bool {
 	if !known {
 		return false
 	}
-	if props[PropKind] == kindKafka && props[PropTopicID] != l.Source { // of a topic that is no more
-		return true
+	if props[PropKind] == kindKafka && props[PropTopicID] != l.Source {
+		// Of a topic that is no more, unless the pipeline has just begun to read it: then its last letters are of it, and
+		// its table does not know it yet.
+		return r.flushed[l.Job][PropTopicID] != l.Source
 	}
 	return passed(props, l)
 }

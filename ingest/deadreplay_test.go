@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,8 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/ingest/registry/registrytest"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/schema/schematest"
@@ -82,6 +87,82 @@ func TestReplayWaits(t *testing.T) {
 	res, err := Replay(t.Context(), store, dead, ReplayConfig{}, testEnv())
 	if res.Snapshot = 0; err != nil || res != (ReplayResult{Refused: 1, Waiting: 1}) {
 		t.Errorf("%+v %v", res, err)
+	}
+}
+
+// TestReplayOfNewTopic: a pipeline has begun with a topic that was created again, and its process ended before its table had a
+// position in it. The letters of the new topic wait, as their records are read again; those of a topic that is no more do not.
+func TestReplayOfNewTopic(t *testing.T) {
+	mem := createTable(t, nil, "id BIGINT", "v INT", "off BIGINT")
+	at := func(topicID string, next int64) Progress {
+		p := position{topic: "t", topicID: topicID, next: map[int32]int64{0: next}}
+		return Progress{Properties: p.properties()}
+	}
+	table, err := engine.Open(t.Context(), mem, engine.Settings{Job: "j"}, testEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDead(t, storage.Sub(mem, "dead"), 0)
+	letter := func(source string, offset int64, next Progress) {
+		t.Helper()
+		err := d.Add(t.Context(), Letter{Source: source, Topic: "t", Offset: offset, Raw: []byte(`{"id":1,"v":"x"}`), Attempt: 1, Code: decode.BadValue})
+		if err = errors.Join(err, d.Flush(t.Context(), next)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit := func(p Progress) {
+		t.Helper()
+		if _, err := table.Commit(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replay := func(want ReplayResult) {
+		t.Helper()
+		res, err := Replay(t.Context(), mem, storage.Sub(mem, "dead"), ReplayConfig{}, testEnv())
+		if res.Snapshot = 0; err != nil || res != want {
+			t.Errorf("%+v %v, want %+v", res, err, want)
+		}
+	}
+	letter("older", 7, at("older", 8))
+	commit(at("older", 8))
+	letter("old", 4, at("old", 5))
+	commit(at("old", 5))
+	letter("new", 0, at("new", 1))
+	replay(ReplayResult{Refused: 2, Waiting: 1})
+	commit(at("new", 1))
+	replay(ReplayResult{Refused: 3})
+	if err := table.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplayAvro: letters of Avro records have the id of their schema, by which they are decoded again.
+func TestReplayAvro(t *testing.T) {
+	reg := serve(t, registrytest.New(
+		registrytest.Schema{Subject: "t-value", Version: 1, ID: 1, Text: `{"type":"record","name":"T","fields":[{"name":"id","type":"long"},{"name":"v","type":"long"}]}`}))
+	mem := createTable(t, []string{"id"}, "id BIGINT", "v INT")
+	b := newBroker(t, kfake.SeedTopics(1, "t"))
+	for id, v := range []int64{5, 3_000_000_000} {
+		b.sendAll([]*kgo.Record{{Topic: "t", Value: binary.AppendVarint(binary.AppendVarint([]byte{0, 0, 0, 0, 1}, int64(id)), v)}})
+	}
+	cfg := b.config()
+	cfg.Registry, cfg.Decode = reg, decode.Config{Format: decode.Avro}
+	runUntil(t, mem, cfg, testEnv(), Events{}, `{"0":2}`)
+	replay := ReplayConfig{Decode: decode.Config{Format: decode.Avro}}
+	dead := storage.Sub(mem, "dead")
+	if _, err := Replay(t.Context(), mem, dead, replay, testEnv()); !errors.Is(err, ErrConfig) {
+		t.Errorf("without registry: %v", err)
+	}
+	replay.Registry = reg
+	for _, want := range []ReplayResult{{Refused: 1}, {Replayed: 1, Rows: 1}} {
+		res, err := Replay(t.Context(), mem, dead, replay, testEnv())
+		if res.Snapshot = 0; err != nil || res != want {
+			t.Errorf("%+v %v, want %+v", res, err, want)
+		}
+		alterTable(t, mem, schema.ChangeType{Path: []string{"v"}, Type: schema.Type{Root: schema.BigInt}})
+	}
+	if got := scan(t, mem, 1); len(got) != 2 || got["1"][1] != int64(3_000_000_000) {
+		t.Errorf("rows %v", got)
 	}
 }
 

@@ -246,9 +246,17 @@ before the next one, it says so; look at the table and say --unknown write or --
 		dead := name(table)
 		cfg.Decode = decode.Config{Format: decode.Format(format), OpField: op, Metadata: fields, Evolution: decode.Evolution(evolution)}
 		if file != "" {
-			p, err := pipelineOf(file, table)
+			c, p, err := pipelineOf(file, table)
 			if err != nil {
 				return err
+			}
+			reg, err := server.NewRegistry(c.Registry)
+			if err != nil {
+				return err
+			}
+			if reg != nil {
+				defer reg.Close()
+				cfg.Registry = reg
 			}
 			cfg.Decode = server.Decoding(p)
 			if !cmd.Flags().Changed("dead") {
@@ -265,7 +273,7 @@ before the next one, it says so; look at the table and say --unknown write or --
 	f.StringVarP(&file, "config", "c", "", "configuration file of calve serve; the pipeline of the table says how records are decoded")
 	f.StringVar(&cfg.Where, "where", "", "only letters for which this condition is true, as in calve scan")
 	f.Int64Var(&cfg.Limit, "limit", 0, "most letters to decode (default: all)")
-	f.StringVar(&format, "format", "json", "without --config: json or debezium-json")
+	f.StringVar(&format, "format", "json", "without --config: json, debezium-json or debezium-flat-json")
 	f.StringVar(&op, "op", "", `without --config: field with the row kind; "-" for none (default "op", unless it is a column)`)
 	f.StringToStringVar(&fields, "field", nil, "without --config: column filled from the record itself, COLUMN=topic, partition, offset, timestamp or key")
 	f.StringVar(&evolution, "evolution", "", "without --config: what records may do to the table's schema: freeze, dead-letter, add-only or evolve (default freeze)")
@@ -273,18 +281,18 @@ before the next one, it says so; look at the table and say --unknown write or --
 	return c
 }
 
-// pipelineOf finds the pipeline of a table.
-func pipelineOf(file, table string) (*config.Pipeline, error) {
+// pipelineOf finds the pipeline of a table, and the configuration around it.
+func pipelineOf(file, table string) (*config.Config, *config.Pipeline, error) {
 	cfg, err := config.Load(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range cfg.Pipelines {
 		if cfg.Pipelines[i].Table == table {
-			return &cfg.Pipelines[i], nil
+			return cfg, &cfg.Pipelines[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no pipeline with the table %s", file, table)
+	return nil, nil, fmt.Errorf("%s has no pipeline with the table %s", file, table)
 }
 
 func (a *app) replay(ctx context.Context, table, dead string, cfg ingest.ReplayConfig) error {

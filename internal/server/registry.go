@@ -13,8 +13,8 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// newRegistry gives a client of the configured schema registry; nil if there is none.
-func newRegistry(c config.Registry) (*registry.Client, error) {
+// NewRegistry gives a client of the configured schema registry; nil if there is none.
+func NewRegistry(c config.Registry) (*registry.Client, error) {
 	if len(c.URLs) == 0 {
 		return nil, nil
 	}

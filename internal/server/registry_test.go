@@ -76,7 +76,7 @@ func TestRegistrySettings(t *testing.T) {
 		"registry.ca":               {URLs: []string{"http://x"}, CA: "/nowhere"},
 		"is no URL":                 {URLs: []string{"x"}},
 	} {
-		if _, err := newRegistry(c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewRegistry(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}

@@ -80,7 +80,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	if err != nil {
 		return nil, err
 	}
-	reg, err := newRegistry(cfg.Registry)
+	reg, err := NewRegistry(cfg.Registry)
 	if err != nil {
 		return nil, err
 	}
