@@ -208,6 +208,7 @@ type topicFeed struct {
 type piece struct {
 	topicID [16]byte
 	bytes   int64
+	upTo    mark // how far the partition was looked through, if that is not behind the last record; next 0: it is
 	kgo.FetchPartition
 }
 

@@ -52,6 +52,10 @@ type KafkaConfig struct {
 	// Hub is what pipelines of one cluster share. Nil: the pipeline has one of its own.
 	Hub   *Hub
 	Topic string
+	// Route, if set, reads the topic for several pipelines, of which this one has the records of RouteTable; Hub is the
+	// route's.
+	Route      *Route
+	RouteTable string
 	// Start is where a new pipeline begins. Default Earliest.
 	Start Start
 	// Reset lets the pipeline begin again at Start when the source changed or its log was truncated, instead of stopping
@@ -144,6 +148,9 @@ func (c *cluster) pass(ctx context.Context, again bool, table Table, dead DeadLe
 	stored, found, err := storedPosition(ctx, table)
 	if err != nil {
 		return err
+	}
+	if !found && cfg.Route != nil {
+		stored, found = cfg.Route.begins(cfg.RouteTable)
 	}
 	pos, err := c.begin(ctx, stored, found)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // kafkaSource reads the partitions of a topic from a position.
 type kafkaSource struct {
 	c     *cluster
-	feed  *topicFeed
+	feed  recordFeed
 	batch batcher
 
 	// read is how far records are decoded: owned by the source's goroutine.
@@ -65,8 +65,12 @@ func newKafkaSource(ctx context.Context, c *cluster, batch batcher, pos position
 		offsets[part] = kgo.NewOffset().At(next).WithEpoch(epoch)
 		s.known[part] = true
 	}
-	var err error
-	s.feed, err = c.hub.open(ctx, c.cfg.Topic, offsets)
+	if c.cfg.Route != nil {
+		s.feed = c.cfg.Route.open(c.cfg.RouteTable, pos)
+		return s, nil
+	}
+	feed, err := c.hub.open(ctx, c.cfg.Topic, offsets)
+	s.feed = feed
 	return s, err
 }
 
@@ -130,6 +134,9 @@ func (s *kafkaSource) take(ctx context.Context, pieces []piece) error {
 		}
 		if err := s.partition(ctx, &p.FetchPartition); err != nil {
 			return err
+		}
+		if p.upTo.next > 0 && ctx.Err() == nil { // else records may not have been decoded
+			s.note(&p.FetchPartition, p.upTo)
 		}
 	}
 	if certain {

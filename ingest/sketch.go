@@ -16,10 +16,25 @@ const (
 	sketchWait    = time.Second
 )
 
-// Sketch looks at the records at the beginning of a topic and gives what a table for them would need. As long as the topic
+// SketchConfig says which records a sketch is made of.
+type SketchConfig struct {
+	Topic  string
+	Format decode.Format
+	Op     string // decode.Config.OpField
+	// From is where the records begin that Has chooses; nil: at the beginning of the topic, all of them.
+	From Progress
+	Has  func(r *decode.Record) bool
+}
+
+// Sketch looks at the first records of a topic and gives what a table for them would need. As long as the topic
 // has no record that tells a column, it waits. Records that do not fit the others are left out here: a pipeline refuses
 // them when it comes to them, with the reason.
-func (h *Hub) Sketch(ctx context.Context, topic string, format decode.Format, op string) (*decode.Sketch, error) {
+func (h *Hub) Sketch(ctx context.Context, cfg SketchConfig) (*decode.Sketch, error) {
+	topic := cfg.Topic
+	from, _, err := parsePosition(cfg.From.Properties)
+	if err != nil {
+		return nil, err
+	}
 	a, err := h.metadata(ctx, []string{topic})
 	id, err := identify(a, err, topic, h.cfg.Brokers)
 	if err != nil {
@@ -28,16 +43,19 @@ func (h *Hub) Sketch(ctx context.Context, topic string, format decode.Format, op
 	at := map[int32]kgo.Offset{}
 	for _, p := range id.partitions {
 		at[p] = kgo.NewOffset().AtStart()
+		if next, ok := from.next[p]; ok && from.topicID == id.topicID {
+			at[p] = kgo.NewOffset().At(next)
+		}
 	}
 	feed, err := h.open(ctx, topic, at)
 	if err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}
 	defer feed.close()
-	s := decode.NewSketch(format, op)
+	s := decode.NewSketch(cfg.Format, cfg.Op)
 	var enough <-chan time.Time
 	for {
-		if err := addTo(s, topic, feed.take(sketchRecords)); err != nil {
+		if err := addTo(s, &cfg, feed.take(sketchRecords)); err != nil {
 			return nil, err
 		}
 		if s.Records() >= sketchRecords {
@@ -57,15 +75,21 @@ func (h *Hub) Sketch(ctx context.Context, topic string, format decode.Format, op
 }
 
 // addTo adds the records of a poll to a sketch.
-func addTo(s *decode.Sketch, topic string, pieces []piece) error {
+func addTo(s *decode.Sketch, cfg *SketchConfig, pieces []piece) error {
 	for i := range pieces {
 		p := &pieces[i]
 		if p.Err != nil {
-			return fmt.Errorf("read topic %q partition %d: %w", topic, p.Partition, p.Err)
+			return fmt.Errorf("read topic %q partition %d: %w", cfg.Topic, p.Partition, p.Err)
 		}
 		for _, r := range p.Records {
 			if !r.Attrs.IsControl() && s.Records() < sketchRecords {
-				_ = s.Add(&decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value})
+				rec := decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value}
+				for _, h := range r.Headers {
+					rec.Headers = append(rec.Headers, decode.Header{Name: h.Key, Value: h.Value})
+				}
+				if cfg.Has == nil || cfg.Has(&rec) {
+					_ = s.Add(&rec)
+				}
 			}
 			r.Recycle()
 		}

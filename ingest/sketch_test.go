@@ -20,7 +20,7 @@ func TestSketchTopic(t *testing.T) {
 	h := b.hub(b.config())
 	late := make(chan string, 1)
 	go func() {
-		s, err := h.Sketch(context.Background(), "late", decode.JSON, "")
+		s, err := h.Sketch(context.Background(), SketchConfig{Topic: "late", Format: decode.JSON})
 		if err != nil {
 			late <- err.Error()
 			return
@@ -30,7 +30,7 @@ func TestSketchTopic(t *testing.T) {
 	b.sendAll([]*kgo.Record{
 		message("mixed", 0, `{"id":1}`, `{"id":1,"v":"a"}`), message("mixed", 0, `{"id":1}`, `{"id":"x"}`),
 		message("mixed", 1, `{"id":2}`, `{"id":2,"w":[true]}`), message("mixed", 1, `{"id":2}`, `no JSON`)})
-	s, err := h.Sketch(context.Background(), "mixed", decode.JSON, "")
+	s, err := h.Sketch(context.Background(), SketchConfig{Topic: "mixed", Format: decode.JSON})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +50,12 @@ func TestSketchTopic(t *testing.T) {
 	if got := <-late; got != "[{n DOUBLE }] []" {
 		t.Errorf("sketch %s", got)
 	}
-	if _, err := h.Sketch(context.Background(), "none", decode.JSON, ""); !errors.Is(err, ErrNoTopic) {
+	if _, err := h.Sketch(context.Background(), SketchConfig{Topic: "none", Format: decode.JSON}); !errors.Is(err, ErrNoTopic) {
 		t.Errorf("no topic: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := h.Sketch(ctx, "late", decode.JSON, ""); !errors.Is(err, context.Canceled) {
+	if _, err := h.Sketch(ctx, SketchConfig{Topic: "late", Format: decode.JSON}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

@@ -292,6 +292,12 @@ func pipelineOf(file, table string) (*config.Config, *config.Pipeline, error) {
 			return cfg, &cfg.Pipelines[i], nil
 		}
 	}
+	for i := range cfg.Pipelines {
+		if p := cfg.Pipelines[i]; p.Makes(table) {
+			p.Table, p.Dead.Table = table, ""
+			return cfg, &p, nil
+		}
+	}
 	return nil, nil, fmt.Errorf("%s has no pipeline with the table %s", file, table)
 }
 

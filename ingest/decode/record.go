@@ -64,6 +64,7 @@ const (
 	NoSchema    Code = "schema"      // the registry does not know the writer's schema, or the table would need a change that policy forbids or that cannot be
 	Unavailable Code = "unavailable" // a value is not in the record, and the table has no row to take it from
 	BrokeRule   Code = "rule"        // the table's merge engine cannot take the row
+	NoTable     Code = "route"       // the record says no table, or one that is not allowed, where records choose theirs
 )
 
 // CodeOf gives the code of an error that matches ErrRow.

@@ -53,7 +53,7 @@ func (c *checker) together(cfg *Config) {
 		}
 		jobs[p.Name] = true
 		c.topics(at, p)
-		if other, ok := tables[p.Table]; ok && !p.Many() {
+		if other, ok := tables[p.Table]; ok && !p.Many() && !p.Routed() {
 			c.failAt(at+".table", "%q is already written by pipeline %q; one pipeline a table", p.Table, other)
 		}
 		if (len(p.Kafka.Brokers) > 0) == (p.Push != nil) {
@@ -68,7 +68,10 @@ func (c *checker) together(cfg *Config) {
 		if p.Push != nil && p.Push.Remember > maxRemember {
 			c.failAt(at+".push.remember", "%d is more than %d", p.Push.Remember, maxRemember)
 		}
-		if !p.Many() {
+		switch {
+		case p.Routed():
+			c.routes(at, p, tables)
+		case !p.Many():
 			tables[p.Table] = p.Name
 			c.dead(at, p, tables)
 		}
@@ -121,13 +124,48 @@ func (c *checker) topics(at string, p Pipeline) {
 	if p.Many() && p.Dead.Table != "" {
 		c.failAt(at+".dead-letters.table", "each topic's dead letters have a table of their own; leave the name out")
 	}
-	_, err := TablePath(p.Table)
-	if p.Many() {
+	var err error
+	switch {
+	case p.Routed():
+		_, err = NewRoutes(p)
+	case p.Many():
 		_, err = NewTopics(p)
+	default:
+		_, err = TablePath(p.Table)
 	}
 	if err != nil {
 		c.failAt(at+".table", "%v", err)
 	}
+}
+
+// routes checks a pipeline whose records choose their tables.
+func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
+	r, err := NewRoutes(p)
+	if err != nil {
+		return // it was told
+	}
+	if p.Many() || p.Push != nil {
+		c.failAt(at+".table", "records choose their table by a header or a field only where kafka.topic is given")
+	}
+	if p.Transactions != "" {
+		c.failAt(at+".transactions", "a transaction cannot be kept whole where its events go to several tables")
+	}
+	for _, choice := range r.Choices() {
+		if f := p.Format.Type; !choice.Header && f != "json" && f != "json-schema" && f != "debezium-json" && f != "debezium-flat-json" {
+			c.failAt(at+".table", "{%s}: fields of records of format %q cannot choose a table; use {header:NAME}", choice, f)
+		}
+	}
+	if p.Route.Max < 1 || p.Route.Max > maxRouted {
+		c.failAt(at+".route.max-tables", "%d is not between 1 and %d", p.Route.Max, maxRouted)
+	}
+	dead := r.Unrouted()
+	if _, err := TablePath(dead); err != nil {
+		c.failAt(at+".dead-letters.table", "%v", err)
+	}
+	if other, ok := tables[dead]; ok {
+		c.failAt(at+".dead-letters.table", "%q is already written by pipeline %q; dead letters have a table for each pipeline", dead, other)
+	}
+	tables[dead] = p.Name
 }
 
 var recordFields = []string{"topic", "partition", "offset", "timestamp", "key", "row-hash", "copies"}

@@ -73,10 +73,11 @@ type Log struct {
 // Pipeline is one stream into one table, or many topics, each into a table of its own.
 type Pipeline struct {
 	Name           string   `yaml:"name" doc:"Name of the job; it must stay the same over restarts." required:"true"`
-	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _." required:"true"`
+	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _. With {header:NAME} or {field:PATH} each record of the topic chooses its table: see route." required:"true"`
 	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records: topics." optional:"true"`
 	Push           *Push    `yaml:"push" doc:"Source of the records, instead of kafka: clients send them over HTTP. {} takes the defaults."`
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
+	Route          Route    `yaml:"route" doc:"Which tables records may choose, where the table has {header:NAME} or {field:PATH}. Each table is a job NAME:DATABASE.TABLE."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
 	CommitInterval Duration `yaml:"commit-interval" doc:"Time between two snapshots: how long a row waits to be seen." default:"1s"`
 	CommitRows     int      `yaml:"commit-rows" doc:"A snapshot is made earlier when this many rows wait for it." default:"4000000"`
@@ -100,7 +101,7 @@ type Push struct {
 
 // Dead says where refused records go, and when there are too many of them.
 type Dead struct {
-	Table   string   `yaml:"table" doc:"Table of the refused records; default: the pipeline's table with __dead behind its name."`
+	Table   string   `yaml:"table" doc:"Table of the refused records; default: the pipeline's table with __dead behind its name. Where records choose their table, of those that have none; default: the pipeline's name with __dead behind it."`
 	Limit   Size     `yaml:"limit" doc:"Size of that table's files at which the pipeline stops." default:"1gb"`
 	Percent int      `yaml:"pause-percent" doc:"The pipeline pauses when so many of 100 records are refused; 0 for never." default:"50"`
 	Window  Duration `yaml:"pause-window" doc:"The records of this time count for pause-percent." default:"1m"`

@@ -190,3 +190,55 @@ func TestSecret(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutes: tables of records that choose them, and what cannot be.
+func TestRoutes(t *testing.T) {
+	parse := func(table, more string) (*Config, error) {
+		return Parse("c.yaml", []byte("warehouse: mem://\npipelines:\n- name: n\n  table: \""+table+"\"\n  kafka: {brokers: [b], topic: t}\n"+more))
+	}
+	for _, c := range []struct{ table, more, want string }{
+		{"s.{header:a}", "  route: {allow: \"[\"}\n", "route.allow: \"[\" is no regular expression"},
+		{"s.{header:a}_{topic}", "", "table: {topic} is unknown beside {header:NAME} and {field:PATH}"},
+		{"s.{field:a.b}", "  format: {type: avro}\n", "{field:a.b}: fields of records of format \"avro\" cannot choose a table"},
+		{"s.{header:a}", "  route: {max-tables: 0}\n", "max-tables: 0 is not between 1 and 10000"},
+		{"s.{header:a}/x", "", "use database.table"},
+		{"s.{header:a}", "  transactions: whole\n  format: {type: debezium-json}\n", "several tables"},
+		{"s.{header:a}", "- name: n__\n  table: s.n__dead\n  kafka: {brokers: [b], topic: t}\n", "already written by pipeline"},
+	} {
+		if _, err := parse(c.table, c.more); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %s", c.table, c.more, err, c.want)
+		}
+	}
+	for _, c := range []struct {
+		table  string
+		values []string
+		want   string // table, or an error
+		dead   string
+	}{
+		{"s.{header:a}_x", []string{"Acme-1"}, "s.acme_1_x", "s.n__dead"},
+		{"{field:a.b}.{header:c}", []string{"7", "y"}, "t7.y", "n__dead"},
+		{"s.{header:a}", []string{"a b"}, `header:a is "a b", which route.allow`, "s.n__dead"},
+		{"s.{header:a}", []string{strings.Repeat("x", 64)}, "s." + strings.Repeat("x", 64), "s.n__dead"},
+		{"s.{header:a}", []string{strings.Repeat("x", 65)}, "which route.allow", "s.n__dead"},
+	} {
+		cfg, err := parse(c.table, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := cfg.Pipelines[0]
+		r, err := NewRoutes(p)
+		if err != nil || !p.Routed() || p.Many() {
+			t.Fatal(err)
+		}
+		one, err := r.For(c.values)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), c.want):
+			t.Errorf("%s %q: %v, want %s", c.table, c.values, err, c.want)
+		case err == nil && (one.Table != c.want || one.Name != "n:"+c.want || one.DeadTable() != c.want+"__dead" || !p.Makes(one.Table)):
+			t.Errorf("%s %q: %s of %s, want %s", c.table, c.values, one.Table, one.Name, c.want)
+		}
+		if got := r.Unrouted(); got != c.dead {
+			t.Errorf("%s: dead letters in %s, want %s", c.table, got, c.dead)
+		}
+	}
+}

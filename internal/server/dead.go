@@ -13,13 +13,13 @@ import (
 // deadBuffer is the write buffer of a table of dead letters.
 const deadBuffer = 4 << 20
 
-// deadLetters gives the dead letters of the pipeline, whose table is compacted and exported as the pipeline's own. The
-// function it returns closes them.
-func (p *pipeline) deadLetters(ctx context.Context, env ingest.Env) (*ingest.DeadTable, func()) {
+// deadLetters gives the dead letters of a job of the pipeline, whose table is compacted and exported as the pipeline's own.
+// The function it returns closes them.
+func (p *pipeline) deadLetters(ctx context.Context, env ingest.Env, job string) (*ingest.DeadTable, func()) {
 	stopExport := func(context.Context) {}
 	d := ingest.NewDeadLetters(p.dead, ingest.DeadLetterSettings{
 		TotalBytes: int64(p.cfg.Dead.Limit),
-		Engine: engine.Settings{Job: p.cfg.Name, BufferBytes: deadBuffer, Compaction: min(1, p.cfg.Compaction.Workers), Compactor: p.compactor, Budget: p.budget,
+		Engine: engine.Settings{Job: job, BufferBytes: deadBuffer, Compaction: min(1, p.cfg.Compaction.Workers), Compactor: p.compactor, Budget: p.budget,
 			ExpireEvery: time.Duration(p.cfg.ExpireEvery), FollowEvery: followEvery},
 		Opened: func(t *engine.Table) {
 			stopExport = p.startExport(ctx, t, p.dead, func(export.Result, error) {}) // failures are logged by the exporter

@@ -42,7 +42,7 @@ func (p *pipeline) findColumns(ctx context.Context, hub *ingest.Hub) (*foundColu
 		return nil, fmt.Errorf("%w: create.columns is missing", errSetup)
 	default:
 		p.log.Info("the table is not there; its columns are made of the topic's first records")
-		s, err := hub.Sketch(ctx, p.cfg.Kafka.Topic, format, p.cfg.Format.Op)
+		s, err := p.sketch(ctx, hub, ingest.SketchConfig{Topic: p.cfg.Kafka.Topic, Format: format, Op: p.cfg.Format.Op, From: p.begin, Has: p.has})
 		if err != nil {
 			return nil, fmt.Errorf("columns of the table %s: %w", p.cfg.Table, err)
 		}
@@ -88,4 +88,18 @@ func (p *pipeline) retype(ctx context.Context, format decode.Format, found *foun
 	}
 	found.columns = said
 	return nil
+}
+
+// sketch looks at the first records of a table. A route may find many tables at once, each of which has the topic read for
+// it until its columns are known, so they go in turn.
+func (p *pipeline) sketch(ctx context.Context, hub *ingest.Hub, cfg ingest.SketchConfig) (*decode.Sketch, error) {
+	if p.route != nil {
+		select {
+		case p.sketching <- struct{}{}:
+			defer func() { <-p.sketching }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return hub.Sketch(ctx, cfg)
 }

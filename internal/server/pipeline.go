@@ -45,6 +45,7 @@ type shared struct {
 	hubs      *hubs
 	registry  *registry.Client // nil: none
 	opening   chan struct{}    // room for those who open their tables
+	sketching chan struct{}    // room for those of a route who look for their columns
 }
 
 // pipeline runs one stream into one table, again and again until it is told to stop or needs a person.
@@ -54,9 +55,12 @@ type pipeline struct {
 	dead  storage.Store // that of the table of its dead letters
 	env   engine.Env
 	log   *slog.Logger
-	holds *manifest.Holds // of reads of the table in this process, over restarts
-	topic string          // whose name made the table's; "" where the table is named
-	setup error           // why it cannot run
+	holds *manifest.Holds           // of reads of the table in this process, over restarts
+	topic string                    // whose name, or records, made the table's name; "" where the table is named
+	route *ingest.Route             // reads the topic, if its records choose their tables; nil: this pipeline does
+	begin ingest.Progress           // with a route: where the table's records begin
+	has   func(*decode.Record) bool // with a route: whether a record is the table's
+	setup error                     // why it cannot run
 
 	*shared                       // set before the pipeline runs, as are the next two
 	needed  func(d int)           // a person is needed (-1), or not any more (+1)
@@ -302,7 +306,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 	reset := p.reset
 	p.mu.Unlock()
 	k := p.cfg.Kafka
-	dead, closeDead := p.deadLetters(ctx, env)
+	dead, closeDead := p.deadLetters(ctx, env, p.cfg.Name)
 	defer closeDead()
 	var reg ingest.Registry
 	if p.registry != nil {
@@ -313,7 +317,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 		whole = time.Duration(p.cfg.TransactionFor)
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
-		Registry: reg, Hub: hub, Topic: k.Topic, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
+		Registry: reg, Hub: hub, Topic: k.Topic, Route: p.route, RouteTable: p.cfg.Table, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
 		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
 			Whole: whole, Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{

@@ -107,6 +107,21 @@ func (s *Server) probeWarehouse(ctx context.Context) func() (string, error) {
 
 // probePipeline looks whether the topics of a pipeline are there, and its tables can be written.
 func (s *Server) probePipeline(ctx context.Context, c config.Pipeline, names []string) []Finding {
+	if c.Routed() {
+		return []Finding{finding("pipeline "+c.Name, func() (string, error) {
+			if !slices.Contains(names, c.Kafka.Topic) {
+				return "", fmt.Errorf("topic %q: %w", c.Kafka.Topic, ingest.ErrNoTopic)
+			}
+			routes, err := config.NewRoutes(c)
+			if err != nil {
+				return "", err
+			}
+			within, cancel := context.WithTimeout(ctx, s.patience)
+			defer cancel()
+			entries, err := s.routeEntries(within, &routed{cfg: c, routes: routes})
+			return fmt.Sprintf("topic %s is there; its records have chosen %d tables so far", c.Kafka.Topic, len(entries)), err
+		})}
+	}
 	if !c.Many() {
 		return []Finding{finding("pipeline "+c.Name, func() (string, error) { return s.probeTable(ctx, c, names) })}
 	}

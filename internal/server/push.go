@@ -22,7 +22,7 @@ import (
 
 // pushStream takes rows over HTTP until ctx ends.
 func (p *pipeline) pushStream(ctx context.Context, tab *engine.Table, env ingest.Env) error {
-	dead, closeDead := p.deadLetters(ctx, env)
+	dead, closeDead := p.deadLetters(ctx, env, p.cfg.Name)
 	defer closeDead()
 	push, err := ingest.NewPusher(ctx, ingest.PushConfig{
 		Decode: Decoding(&p.cfg), MaxRows: p.cfg.Push.MaxRows, Waiting: int64(p.cfg.Push.Waiting), Remember: p.cfg.Push.Remember, Snapshot: tab.Metrics().Snapshot,

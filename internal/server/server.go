@@ -29,6 +29,7 @@ type Server struct {
 	warehouse storage.Store
 	env       engine.Env
 	families  []*family
+	routed    []*routed
 	crew      *crew // nil: this process owns all tables
 	shared    shared
 	working   sync.WaitGroup // pipelines and who looks for more of them
@@ -85,7 +86,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 		return nil, err
 	}
 	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
-		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening)},
+		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening), sketching: make(chan struct{}, maxSketching)},
 		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {}, patience: probeWait,
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
@@ -96,6 +97,15 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 				return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
 			}
 			s.families = append(s.families, &family{cfg: c, topics: topics})
+			continue
+		}
+		if c.Routed() {
+			routes, err := config.NewRoutes(c)
+			if err != nil {
+				return nil, fmt.Errorf("pipeline %s: %w", c.Name, err)
+			}
+			s.routed = append(s.routed, &routed{cfg: c, routes: routes})
+			names = append(names, c.Name+":TABLE")
 			continue
 		}
 		path, err := config.TablePath(c.Table)
@@ -115,7 +125,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 		names = append(names, f.cfg.Name+":TOPIC")
 	}
 	for _, r := range opts.Reset {
-		if family, _, many := strings.Cut(r, ":"); !slices.Contains(names, r) && !(many && slices.Contains(names, family+":TOPIC")) {
+		if family, _, many := strings.Cut(r, ":"); !slices.Contains(names, r) && !(many && (slices.Contains(names, family+":TOPIC") || slices.Contains(names, family+":TABLE"))) {
 			return nil, fmt.Errorf("there is no pipeline %q to reset; the configuration has %s", r, strings.Join(names, ", "))
 		}
 	}
@@ -158,7 +168,10 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) (err erro
 	for _, f := range s.families {
 		s.working.Go(func() { s.find(ctx, f) })
 	}
-	if len(known)+len(s.families) == 0 && s.cfg.Listen != "" {
+	for _, rt := range s.routed {
+		s.working.Go(func() { s.runRoute(ctx, rt) })
+	}
+	if len(known)+len(s.families)+len(s.routed) == 0 && s.cfg.Listen != "" {
 		<-ctx.Done() // a catalog alone serves until it is told to end
 	}
 	s.working.Wait()

@@ -17,7 +17,7 @@ type Status struct {
 	Warehouse string        `json:"warehouse"`
 	Uptime    string        `json:"uptime"`
 	States    map[State]int `json:"states"` // how many pipelines are in which
-	// Problems are what keeps topics from being found.
+	// Problems are what keeps topics, or tables that records choose, from being found.
 	Problems  []string         `json:"problems,omitempty"`
 	Found     int              `json:"found"` // pipelines that a request asked for; Pipelines may be the first of them
 	Pipelines []PipelineStatus `json:"pipelines"`
@@ -123,6 +123,15 @@ func (s *Server) Status() Status {
 	for _, f := range s.families {
 		if f.err != nil {
 			st.Problems = append(st.Problems, fmt.Sprintf("pipeline %s cannot look for topics: %v", f.cfg.Name, f.err))
+		}
+	}
+	for _, rt := range s.routed {
+		err := rt.err
+		if err == nil && rt.route != nil {
+			err = rt.route.Err()
+		}
+		if err != nil {
+			st.Problems = append(st.Problems, fmt.Sprintf("pipeline %s cannot find tables for the records of topic %s: %v", rt.cfg.Name, rt.cfg.Kafka.Topic, err))
 		}
 	}
 	return st

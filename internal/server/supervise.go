@@ -15,6 +15,9 @@ import (
 // maxOpening is how many tables are opened at the same time, which takes more memory and requests than to have them open.
 const maxOpening = 16
 
+// maxSketching is how many tables of routes have the topic read for their columns at the same time.
+const maxSketching = 4
+
 // spawn runs a pipeline in the background until ctx ends.
 func (s *Server) spawn(ctx context.Context, p *pipeline) {
 	p.shared, p.needed = &s.shared, s.count
@@ -33,7 +36,7 @@ func (s *Server) count(d int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alive += d
-	if s.alive == 0 && len(s.families) == 0 {
+	if s.alive == 0 && len(s.families)+len(s.routed) == 0 {
 		s.end()
 	}
 }

@@ -1,0 +1,330 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/calve-io/calve/ingest/decode"
+)
+
+// stream reads the topic at one position for the feeds of some tables: nearly always there is one, for all of them. Its
+// goroutine fetches, looks which table each record belongs to, and hands over.
+type stream struct {
+	r      *Route
+	source identity
+	keys   KeyFunc
+	key    []byte
+	chosen map[string]choice // by key: what Route.admit gave
+
+	// Guarded by Route.mu.
+	next    map[int32]int64 // everything before was handed over
+	epoch   map[int32]int32
+	logs    map[int32]extent // of the last fetches
+	rawID   [16]byte         // of the topic, as fetches tell
+	subs    map[*routeFeed]bool
+	turn    int                // counts how often it begins to read anew
+	wake    context.CancelFunc // ends the poll that waits
+	waiting bool               // it has not begun to read
+	ended   bool
+
+	letters []Letter // of records without table; the goroutine's
+}
+
+// choice is the table of a key, or why there is none.
+type choice struct {
+	table   string
+	refused error
+}
+
+// dealt is what became of a fetched part of a partition.
+type dealt struct {
+	part      int32
+	topicID   [16]byte
+	low, high int64 // the log's beginning and end
+	last      mark
+	tables    map[string]*bundle
+}
+
+func (s *stream) epochOf(part int32) int32 {
+	if e, ok := s.epoch[part]; ok {
+		return e
+	}
+	return -1
+}
+
+// sync moves a feed to where its stream is; Route.mu is held.
+func (s *stream) sync(f *routeFeed) {
+	for part, next := range s.next {
+		if at, known := f.next[part]; known && at < next {
+			f.next[part] = next
+			f.epoch[part] = s.epochOf(part)
+		}
+	}
+}
+
+// reopen has the stream begin to read anew, at next; Route.mu is held.
+func (s *stream) reopen() {
+	s.turn++
+	if s.wake != nil {
+		s.wake()
+	}
+}
+
+// back takes the stream back to a position where that is before its own, also for partitions that it does not read yet;
+// Route.mu is held.
+func (s *stream) back(next map[int32]int64, epoch map[int32]int32) {
+	for f := range s.subs {
+		s.sync(f)
+	}
+	for part, at := range next {
+		if has, known := s.next[part]; known && has <= at {
+			continue
+		}
+		s.next[part] = at
+		if e, ok := epoch[part]; ok {
+			s.epoch[part] = e
+		} else {
+			delete(s.epoch, part)
+		}
+	}
+	s.reopen()
+}
+
+// run is the stream's goroutine.
+func (s *stream) run() {
+	r := s.r
+	select { // others may come, and be read for by one fetch
+	case <-r.env.After(gatherTime):
+	case <-r.ctx.Done():
+	}
+	for {
+		r.mu.Lock()
+		if s.ended || r.ctx.Err() != nil {
+			r.removeLocked(s)
+			r.mu.Unlock()
+			return
+		}
+		s.waiting = false
+		turn, at := s.turn, map[int32]kgo.Offset{}
+		for part, next := range s.next {
+			at[part] = kgo.NewOffset().At(next).WithEpoch(s.epochOf(part))
+		}
+		ctx, wake := context.WithCancel(r.ctx)
+		s.wake = wake
+		r.mu.Unlock()
+		err := s.read(ctx, at, turn)
+		wake()
+		if err != nil && r.ctx.Err() == nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// read reads from a position on until ctx ends.
+func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) error {
+	feed, err := s.r.cfg.Hub.open(ctx, s.r.cfg.Topic, at)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	defer feed.close()
+	for ctx.Err() == nil {
+		if pieces := feed.poll(ctx, pollRecords); len(pieces) > 0 {
+			if err := s.deal(ctx, pieces, turn); err != nil {
+				return stopped(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// deal looks through what was fetched and hands it over. The order matters: before any table has a position behind a
+// record, the record's table is remembered with the place where it begins, or the record is with the dead letters. So
+// whatever position of a table is read on from, no record before it can belong to a table that nobody knows.
+func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
+	parts := make([]dealt, 0, len(pieces))
+	for i := range pieces {
+		p := &pieces[i]
+		if p.Err != nil {
+			return p.Err
+		}
+		if id := topicID(p.topicID); id != "" && s.source.topicID != "" && id != s.source.topicID {
+			return fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again", ErrSourceChanged, s.r.cfg.Topic, s.source.topicID, id)
+		}
+		if len(p.Records) == 0 {
+			continue
+		}
+		d, err := s.look(ctx, p)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, d)
+	}
+	if len(s.letters) > 0 {
+		if err := s.r.bury(ctx, s.letters); err != nil {
+			return err
+		}
+		s.letters = nil
+	}
+	if err := s.room(ctx, parts); err != nil {
+		return err
+	}
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if s.turn == turn && !s.ended {
+		s.hand(parts)
+		s.r.mergeLocked()
+	}
+	return nil
+}
+
+// look sorts the records of a partition by table.
+func (s *stream) look(ctx context.Context, p *piece) (dealt, error) {
+	d := dealt{part: p.Partition, topicID: p.topicID, low: p.LogStartOffset, high: p.HighWatermark, tables: map[string]*bundle{}}
+	var headers []decode.Header
+	for _, r := range p.Records {
+		d.last = mark{r.Offset + 1, r.LeaderEpoch}
+		if !r.Attrs.IsControl() {
+			headers = headers[:0]
+			for _, h := range r.Headers {
+				headers = append(headers, decode.Header{Name: h.Key, Value: h.Value})
+			}
+			rec := decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: headers}
+			table, err := s.choose(ctx, &rec)
+			switch {
+			case errors.Is(err, decode.ErrRow):
+				s.letters = append(s.letters, newLetter(&rec, s.source.topicID, err))
+			case err != nil:
+				return d, err
+			case table != "":
+				b := d.tables[table]
+				if b == nil {
+					b = &bundle{}
+					d.tables[table] = b
+				}
+				b.add(r)
+			}
+		}
+		r.Recycle()
+	}
+	return d, nil
+}
+
+// choose gives the table of a record; "": it has none, and needs none.
+func (s *stream) choose(ctx context.Context, r *decode.Record) (string, error) {
+	var ok bool
+	var err error
+	if s.key, ok, err = s.keys(s.key[:0], r); err != nil || !ok {
+		return "", err
+	}
+	c, known := s.chosen[string(s.key)]
+	if !known {
+		if c, err = s.r.admit(ctx, s, string(s.key)); err != nil {
+			return "", err
+		}
+		if len(s.chosen) >= maxChosen {
+			clear(s.chosen)
+		}
+		s.chosen[string(s.key)] = c
+	}
+	return c.table, c.refused
+}
+
+// room waits for tables whose feeds are full: for as long as it takes if the stream is for one table alone, else for a
+// moment. hand leaves the others behind.
+func (s *stream) room(ctx context.Context, parts []dealt) error {
+	var over <-chan time.Time
+	for {
+		s.r.mu.Lock()
+		full := s.fullLocked(parts)
+		alone := len(s.subs) == 1
+		s.r.mu.Unlock()
+		if len(full) == 0 {
+			return nil
+		}
+		if over == nil && !alone {
+			over = s.r.env.After(routePatience)
+		}
+		select {
+		case <-s.r.room:
+		case <-over:
+			return nil
+		case <-ctx.Done():
+			return nil // hand sees that the stream has turned, or ended
+		case <-s.r.env.After(routePatience): // room is told to one of several streams
+		}
+	}
+}
+
+// fullLocked gives the feeds of the stream that have no room for what is theirs; Route.mu is held.
+func (s *stream) fullLocked(parts []dealt) (full []*routeFeed) {
+	for i := range parts {
+		for table := range parts[i].tables {
+			if f := s.r.feeds[table]; f != nil && f.stream == s && f.isFull() {
+				full = append(full, f)
+			}
+		}
+	}
+	return full
+}
+
+// hand gives the tables what is theirs; Route.mu is held.
+func (s *stream) hand(parts []dealt) {
+	if len(s.subs) > 1 {
+		for _, f := range s.fullLocked(parts) {
+			if f.stream == s {
+				s.sync(f)
+				s.leave(f)
+			}
+		}
+	}
+	got := map[*routeFeed]bool{}
+	for i := range parts {
+		d := &parts[i]
+		for table, b := range d.tables {
+			if f := s.r.feeds[table]; f != nil && f.stream == s {
+				f.give(d, b)
+				got[f] = true
+			}
+		}
+		s.next[d.part], s.logs[d.part], s.rawID = d.last.next, extent{d.low, d.high, -1}, d.topicID
+		if s.epoch[d.part] = d.last.epoch; d.last.epoch < 0 {
+			delete(s.epoch, d.part)
+		}
+	}
+	for f := range got {
+		f.tellRest(s)
+	}
+}
+
+// leave detaches a feed, which knows where it is; Route.mu is held. One that no pipeline has come for is forgotten: the
+// pipeline reads from where it begins.
+func (s *stream) leave(f *routeFeed) {
+	delete(s.subs, f)
+	f.stream = nil
+	if f.pending {
+		f.closeLocked()
+	}
+	f.poke()
+}
+
+// fail ends the stream: the pipelines of its tables are told why, and begin anew.
+func (s *stream) fail(err error) {
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for f := range maps.Clone(s.subs) {
+		s.sync(f)
+		s.leave(f)
+		if !f.closed {
+			f.put(piece{FetchPartition: kgo.FetchPartition{Err: err}})
+		}
+	}
+	r.failedLocked(err)
+	r.removeLocked(s)
+}
