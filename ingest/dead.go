@@ -66,6 +66,10 @@ func newLetter(r *decode.Record, source string, reason error) Letter {
 	l := Letter{Source: source, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp,
 		Key: r.Key, Raw: r.Value, Size: int64(len(r.Value) + r.Cut), Truncated: r.Cut > 0,
 		Code: decode.CodeOf(reason), Reason: reasonOf(reason), Attempt: 1}
+	if r.Rows != nil { // as JSON, which can be looked at, and decoded again
+		l.Raw = decode.RowText(r.Rows, r.Row)
+		l.Size = int64(len(l.Raw))
+	}
 	if len(l.Raw) > maxRaw {
 		l.Raw, l.Truncated = l.Raw[:maxRaw], true
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema"
 )
 
 // FileConfig describes a run over a file of records that are no lines.
@@ -20,18 +21,19 @@ type FileConfig struct {
 	// Resume goes on behind the records that the last snapshot of this job holds, after checking that the file has the
 	// same size, beginning and end. Without it every run starts at the first record.
 	Resume bool
-	// Decode says how records become rows; its Schema is taken from the table, its Format is decode.Avro, its Writer is
-	// taken from the file.
+	// Decode says how records become rows; its Schema is taken from the table, its Format is decode.Avro (object container
+	// files), whose Writer is taken from the file, or decode.Arrow (Parquet files).
 	Decode decode.Config
 	Limits Limits
 }
 
-// RunFile reads an Avro object container file into a table until it or ctx ends, and commits what it has read. The result
-// counts what was committed, also when there is an error. One block of the file is in memory at a time.
+// RunFile reads an Avro object container file or a Parquet file into a table until it or ctx ends, and commits what it has
+// read. The result counts what was committed, also when there is an error. One block of the file is in memory at a time, of
+// Parquet a page of each column.
 //
 // A record that cannot be a row goes to the dead letters; a file that is broken ends the run behind what is before that.
 func RunFile(ctx context.Context, file io.ReaderAt, size int64, cfg FileConfig, table Table, dead DeadLetter, env Env, events Events) (LinesResult, error) {
-	if cfg.Decode.Format != decode.Avro {
+	if f := cfg.Decode.Format; f != decode.Avro && f != decode.Arrow {
 		return LinesResult{}, fmt.Errorf("%w: files of format %q cannot be read", ErrConfig, cfg.Decode.Format)
 	}
 	if cfg.Run == "" {
@@ -123,20 +125,59 @@ func (in *fileInput) resumeFrom(ctx context.Context, table Table) error {
 // fileSource reads a file from the last commit on.
 type fileSource struct {
 	in    *fileInput
-	rows  *avroFile
+	rows  fileRows
 	batch batcher
 	read  int64        // records decoded: owned by the source's goroutine
 	done  filePosition // written: owned by the committer's goroutine
 }
 
+// fileRows are the records of a file.
+type fileRows interface {
+	// skip goes to behind the first n records; it is called before next.
+	skip(n int64) error
+	// follow reads on by a schema of the table, whose field with the row kind is op.
+	follow(s *schema.Schema, op string) error
+	// next fills in the next record, which is valid until the call after; io.EOF: there is none.
+	next(r *decode.Record) error
+	close()
+}
+
+// open opens the file; cfg is completed by what it says.
+func (in *fileInput) open(cfg *decode.Config) (fileRows, error) {
+	r := io.NewSectionReader(in.file, 0, in.size)
+	if cfg.Format == decode.Arrow {
+		f, err := openParquetFile(in.cfg.Name, r, cfg.Evolution != "" && cfg.Evolution != decode.Freeze)
+		if err != nil {
+			return nil, err
+		}
+		return f, f.follow(cfg.Schema, decode.OpField(cfg))
+	}
+	f, err := openAvroFile(r)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Writer = &f.writer
+	return avroRows{f}, nil
+}
+
+// avroRows are the records of a container file, whose form is not that of the table's.
+type avroRows struct{ *avroFile }
+
+func (avroRows) follow(*schema.Schema, string) error { return nil }
+
+func (f avroRows) next(r *decode.Record) (err error) {
+	r.Value, err = f.avroFile.next()
+	return err
+}
+
 // pass makes a source that decodes by the schema that the table has now.
 func (in *fileInput) pass(table Table, env Env, events Events) (*fileSource, error) {
-	rows, err := openAvroFile(io.NewSectionReader(in.file, 0, in.size))
+	cfg := in.cfg.Decode
+	cfg.Schema = table.Schema()
+	rows, err := in.open(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: file %s: %w", ErrConfig, in.cfg.Name, err)
 	}
-	cfg := in.cfg.Decode
-	cfg.Schema, cfg.Writer = table.Schema(), &rows.writer
 	dec, err := decode.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -152,15 +193,16 @@ func (s *fileSource) run(ctx context.Context, out chan<- unit) error {
 		return fmt.Errorf("skip %d records of %s: %w", s.read, s.in.cfg.Name, err)
 	}
 	var broken error
+	var r decode.Record
 	for ctx.Err() == nil {
-		value, err := s.rows.next()
-		if err != nil {
+		r = decode.Record{Topic: s.in.cfg.Name, Offset: s.read + 1}
+		if err := s.rows.next(&r); err != nil {
 			if !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				broken = fmt.Errorf("read %s after record %d: %w", s.in.cfg.Name, s.read, err)
 			}
 			break
 		}
-		if err := s.batch.add(ctx, &decode.Record{Topic: s.in.cfg.Name, Offset: s.read + 1, Value: value}); err != nil {
+		if err := s.batch.add(ctx, &r); err != nil {
 			return stopped(ctx, err)
 		}
 		s.read++
@@ -168,8 +210,16 @@ func (s *fileSource) run(ctx context.Context, out chan<- unit) error {
 			continue
 		}
 		s.batch.emit(ctx, true, -1, s.advance)
+		was := s.batch.schema
 		if err := s.batch.follow(ctx, -1, s.advance); err != nil {
 			return err
+		}
+		if now := s.batch.schema; now != was {
+			cfg := s.in.cfg.Decode
+			cfg.Schema = now
+			if err := s.rows.follow(now, decode.OpField(&cfg)); err != nil {
+				return fmt.Errorf("%w: file %s: %w", ErrConfig, s.in.cfg.Name, err)
+			}
 		}
 	}
 	if !s.batch.empty() {

@@ -428,7 +428,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"tail shop.orders --positions --format csv", "--positions: csv has no place for them"},
 		{"consumer reset shop.orders audit", "takes a table, the name of a consumer and a snapshot"},
 		{"create shop.orders --columns i_INT", "--columns: "},
-		{"create shop.orders", `at least one of the flags in the group [columns avro] is required`},
+		{"create shop.orders", `at least one of the flags in the group [columns avro parquet] is required`},
 		{"put shop.orders --file /does/not/exist", "/does/not/exist"},
 		{"ls -w ftp://x", "use a path, file://, s3:// or mem://"},
 		{"serve -c /does/not/exist.yaml", "/does/not/exist.yaml"},

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/calve-io/calve/engine"
+	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
 )
 
 func (a *app) createCmd() *cobra.Command {
-	var columns, comment, avroFile, avroRow string
+	var columns, comment, avroFile, avroRow, parquetFile string
 	var key, partition, options []string
 	var ifNotExists bool
 	c := &cobra.Command{
@@ -31,14 +32,15 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
       --columns "id BIGINT NOT NULL, customer STRING, amount DECIMAL(12, 2), at TIMESTAMP(6)" --primary-key id
   calve create shop.clicks -w s3://lake/raw --columns "url STRING, day DATE" --partition day
   calve create shop.orders -w file:///data/lake --columns "…" --primary-key id --option bucket=4 --if-not-exists
-  calve create shop.orders -w file:///data/lake --avro orders.avsc --primary-key id`,
+  calve create shop.orders -w file:///data/lake --avro orders.avsc --primary-key id
+  calve create shop.clicks -w file:///data/lake --parquet part-0.parquet`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, err := a.table(cmd.Context(), args[0], writes)
 			if err != nil {
 				return err
 			}
-			cols, err := columnsOf(columns, avroFile, avroRow)
+			cols, err := columnsOf(columns, avroFile, avroRow, parquetFile)
 			if err != nil {
 				return err
 			}
@@ -80,13 +82,26 @@ VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p); NOT NULL aft
 	f.BoolVar(&ifNotExists, "if-not-exists", false, "do nothing when the table exists")
 	f.StringVar(&avroFile, "avro", "", "file with an Avro schema (*.avsc) to take the columns from")
 	f.StringVar(&avroRow, "avro-field", "", `with --avro: field whose record is the row, "after" for envelopes of Debezium`)
-	c.MarkFlagsOneRequired("columns", "avro")
-	c.MarkFlagsMutuallyExclusive("columns", "avro")
+	f.StringVar(&parquetFile, "parquet", "", "Parquet file to take the columns from")
+	c.MarkFlagsOneRequired("columns", "avro", "parquet")
+	c.MarkFlagsMutuallyExclusive("columns", "avro", "parquet")
 	return c
 }
 
-// columnsOf gives the columns that are given as in SQL, or in a file as an Avro schema.
-func columnsOf(text, avroFile, avroRow string) ([]schema.Column, error) {
+// columnsOf gives the columns that are given as in SQL, in a file as an Avro schema, or those of a Parquet file.
+func columnsOf(text, avroFile, avroRow, parquetFile string) ([]schema.Column, error) {
+	if parquetFile != "" {
+		f, err := os.Open(parquetFile)
+		if err != nil {
+			return nil, fmt.Errorf("--parquet: %w", err)
+		}
+		defer f.Close()
+		cols, err := ingest.ParquetColumns(f)
+		if err != nil {
+			return nil, fmt.Errorf("--parquet %s: %w", parquetFile, err)
+		}
+		return cols, nil
+	}
 	if avroFile == "" {
 		cols, err := schema.ParseColumns(text)
 		if err != nil {

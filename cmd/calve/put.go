@@ -26,11 +26,12 @@ func (a *app) putCmd() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "put TABLE",
-		Short: "Write JSON lines, CSV or an Avro file into a table",
+		Short: "Write JSON lines, CSV, an Avro or a Parquet file into a table",
 		Long: `Read JSON objects, one a line, from standard input or a file, and write them as rows.
 Of CSV (--format csv, or a file *.csv) the first line names the fields, which find columns by name; others are ignored. A
 field that has nothing, not even quotes, is null; nested values are JSON. Of an Avro object container file (--format avro, or
-a file *.avro) the fields of its records find columns by name.
+a file *.avro) the fields of its records find columns by name, and so do the columns of a Parquet file (--format parquet, or
+a file *.parquet); what does not fit the table's type without loss is refused.
 
 With --op (default "op") a field names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is
 an upsert.
@@ -42,7 +43,7 @@ interrupted goes on behind the last line that was committed, when it is given th
   zcat changes.jsonl.gz | calve put shop.orders -w file:///data/lake --job load-2026-11-29
   calve put shop.orders -w file:///data/lake --file rows.jsonl --op -
   calve put shop.orders -w file:///data/lake --file rows.csv
-  calve put shop.orders -w file:///data/lake --file part-0.avro --job load-part-0`,
+  calve put shop.orders -w file:///data/lake --file part-0.parquet --job load-part-0`,
 		Args: oneTable,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			log, err := a.logger()
@@ -84,7 +85,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 				Reread: func(*schema.Schema, int64) { first = nil }, // by the newer schema they may be right
 			}
 			var res ingest.LinesResult
-			if cfg.Format == decode.Avro {
+			if cfg.Format == decode.Avro || cfg.Format == decode.Arrow {
 				res, err = putFile(cmd.Context(), in, ingest.FileConfig{Name: name, Run: job, Resume: job != "", Decode: cfg, Limits: limits}, tab, dead, env, events)
 			} else {
 				res, err = ingest.RunLines(cmd.Context(), in, ingest.LinesConfig{Name: name, Run: job, Resume: job != "", Decode: cfg, Limits: limits}, tab, dead, env, events)
@@ -104,7 +105,7 @@ interrupted goes on behind the last line that was committed, when it is given th
 	}
 	f := c.Flags()
 	f.StringVar(&file, "file", "-", "file to read; - is standard input")
-	f.StringVar(&format, "format", "", "json, debezium-json, csv or avro (default: csv for files *.csv, avro for *.avro, else json)")
+	f.StringVar(&format, "format", "", "json, debezium-json, csv, avro or parquet (default: csv for files *.csv, avro for *.avro, parquet for *.parquet, else json)")
 	f.StringVar(&evolution, "evolution", string(decode.Freeze), "what rows may do to the table's schema: freeze, dead-letter, add-only or evolve (calve config schema explains them)")
 	f.StringVar(&op, "op", "", `field with the row kind; "-" for none (default "op", unless it is a column)`)
 	f.StringVar(&job, "job", "", "name of the job, to write every line exactly once over several tries")
@@ -114,10 +115,15 @@ interrupted goes on behind the last line that was committed, when it is given th
 
 // formatOf gives the form of a file's records: as the flag says, or as the file is called.
 func formatOf(flag, file string) decode.Format {
+	if flag == "parquet" {
+		return decode.Arrow
+	}
 	if flag != "" {
 		return decode.Format(flag)
 	}
 	switch strings.ToLower(filepath.Ext(file)) {
+	case ".parquet":
+		return decode.Arrow
 	case ".csv":
 		return decode.CSV
 	case ".avro":
@@ -130,7 +136,11 @@ func formatOf(flag, file string) decode.Format {
 func putFile(ctx context.Context, in io.Reader, cfg ingest.FileConfig, tab *engine.Table, dead ingest.DeadLetter, env ingest.Env, events ingest.Events) (ingest.LinesResult, error) {
 	f, ok := in.(*os.File)
 	if !ok {
-		return ingest.LinesResult{}, fmt.Errorf("%s cannot be read from standard input; give --file", cfg.Decode.Format)
+		name := string(cfg.Decode.Format)
+		if cfg.Decode.Format == decode.Arrow {
+			name = "parquet"
+		}
+		return ingest.LinesResult{}, fmt.Errorf("%s cannot be read from standard input; give --file", name)
 	}
 	info, err := f.Stat()
 	if err != nil {

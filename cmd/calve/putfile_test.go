@@ -55,6 +55,26 @@ func TestPutFiles(t *testing.T) {
 	c.fails("", []string{"put", "t", "--file", write("e.csv", []byte("id\nx\n"))}, "1 line refused", "not a value of type BIGINT")
 }
 
+// TestPutParquet makes a table of a Parquet file, and writes it: one of calve's own.
+func TestPutParquet(t *testing.T) {
+	c := newCLI(t)
+	c.ok("", "create", "a", "--columns", "id BIGINT, tags ARRAY<STRING>, at TIMESTAMP(6)")
+	c.ok(`{"id":1,"tags":["x",null],"at":"2024-02-29T01:02:03Z"}`+"\n"+`{"id":2}`, "put", "a")
+	files, err := filepath.Glob(filepath.Join(c.dir, "default.db/a/bucket-0/*.parquet"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	c.ok("", "create", "b", "--parquet", files[0])
+	for range 2 {
+		c.ok("", "put", "b", "--file", files[0], "--job", "load")
+	}
+	if a, b := c.ok("", "scan", "a"), c.ok("", "scan", "b"); a != b || strings.Count(b, "\n") != 2 {
+		t.Errorf("%s, want %s", b, a)
+	}
+	c.fails("", []string{"put", "b", "--format", "parquet"}, "parquet cannot be read from standard input", "--file")
+	c.fails("", []string{"create", "c", "--parquet", files[0] + "x"}, "--parquet:")
+}
+
 // TestCreateFromAvro makes a table of an Avro schema.
 func TestCreateFromAvro(t *testing.T) {
 	c := newCLI(t)

@@ -64,7 +64,12 @@ const FramedJSON Format = "json-schema"
 // nested values are JSON. Fields that are no columns are ignored.
 const CSV Format = "csv"
 
-var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, Protobuf, CSV, FramedJSON}
+// Arrow: the record is a row of an Arrow batch (Record.Rows), such as readers of Parquet files make. Columns are found by
+// name and converted as those of Avro are; a column of the name that OpField says, of strings, is the row kind. See
+// ColumnsOfArrow.
+const Arrow Format = "arrow"
+
+var formats = []Format{JSON, Debezium, DebeziumFlat, Avro, DebeziumAvro, Protobuf, CSV, FramedJSON, Arrow}
 
 // Framed reports whether records of the format begin with the id of a schema, so that a registry is needed.
 func (f Format) Framed() bool { return f == Avro || f == DebeziumAvro || f == Protobuf }
@@ -172,6 +177,8 @@ func New(cfg Config) (Decoder, error) {
 		return newAvroDecoder(rows), nil
 	case Protobuf:
 		return newProtoDecoder(rows), nil
+	case Arrow:
+		return newArrowDecoder(rows), nil
 	}
 	d := &jsonDecoder{rowBuilder: rows}
 	d.makePlans()

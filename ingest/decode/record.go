@@ -6,6 +6,8 @@ package decode
 import (
 	"errors"
 	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
 )
 
 // Record is one message of a source. The slices belong to the source and are read during a call only.
@@ -18,6 +20,10 @@ type Record struct {
 	Value     []byte // nil (not empty): a tombstone
 	Headers   []Header
 	Cut       int // bytes at the end of the value that the source did not keep: the record is too large
+
+	// Rows has the record as its row Row, where the form is Arrow; then there is no Value.
+	Rows arrow.RecordBatch
+	Row  int
 }
 
 // Header is one header of a record. Names may occur more than once.
