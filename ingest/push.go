@@ -30,13 +30,15 @@ var (
 	ErrRepeat = errors.New("used before")
 	// ErrTooMuch: a request is larger than the limits.
 	ErrTooMuch = errors.New("request too large")
+	// ErrStream: a request's body cannot be read as the Arrow stream that it should be; nothing of it was written.
+	ErrStream = errors.New("the body cannot be read")
 )
 
 // PushConfig says how requests become rows. Zero values mean the defaults.
 type PushConfig struct {
 	Decode   decode.Config // its Schema is taken from the table
 	Limits   Limits
-	MaxRows  int   // lines of a request. Default 1,000,000
+	MaxRows  int   // lines or rows of a request. Default 1,000,000
 	Waiting  int64 // bytes of requests that wait for their commit and what is made of them; beyond it ErrBusy. Default 256 MiB
 	Remember int   // keys, and as many clients, that are remembered; while they are younger than ten minutes: ErrBusy. Default 10,000
 	Snapshot int64 // the newest of the table when it was opened
@@ -45,6 +47,8 @@ type PushConfig struct {
 // PushRequest are rows that a client sends.
 type PushRequest struct {
 	Body []byte // JSON lines; kept until the request is answered
+	// Arrow says that Body is an Arrow stream, whose columns are found by name. Its rows count as lines, from 1.
+	Arrow bool
 	// Key identifies the request, if not empty: sent again it is answered as the first time, and written once. Instead of
 	// it Client and Sequence may: a client sends one request at a time, with growing numbers.
 	Key      string
@@ -320,7 +324,7 @@ func (p *Pusher) take(ctx context.Context, q *pushed) error {
 func (p *Pusher) write(ctx context.Context, q *pushed) error {
 	err := p.ready(ctx, q)
 	var refused *RefusedError
-	if errors.As(err, &refused) || errors.Is(err, ErrTooMuch) || errors.Is(err, ErrBusy) {
+	if errors.As(err, &refused) || errors.Is(err, ErrTooMuch) || errors.Is(err, ErrStream) || errors.Is(err, ErrBusy) {
 		q.tell(PushAnswer{}, err)
 		return nil
 	}

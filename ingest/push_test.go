@@ -1,15 +1,22 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/engine"
 	"github.com/calve-io/calve/ingest/decode"
@@ -349,5 +356,50 @@ func TestPushCrash(t *testing.T) {
 	}
 	if crashes < rounds/2 || repeated == 0 && !testing.Short() {
 		t.Errorf("%d crashes and %d requests that were repeated: too little was shown", crashes, repeated)
+	}
+}
+
+// TestPushArrow: Arrow streams are written once, refused or become dead letters as lines do, within the same limits.
+func TestPushArrow(t *testing.T) {
+	mem := createTable(t, nil, "id BIGINT NOT NULL", "v INT", "off BIGINT")
+	x := startPush(t, mem, PushConfig{Limits: Limits{CommitInterval: time.Millisecond}, MaxRows: 10})
+	stream := func(json string) []byte {
+		b, _, err := array.RecordFromJSON(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64, Nullable: true}, {Name: "id", Type: arrow.PrimitiveTypes.Int32, Nullable: true}}, nil), strings.NewReader(json))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		w := ipc.NewWriter(&out, ipc.WithSchema(b.Schema()))
+		if err := errors.Join(w.Write(b), w.Write(b.NewSlice(0, 0)), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	good := PushRequest{Arrow: true, Key: "k", Body: stream(`[{"id":1,"v":5},{"id":2}]`)}
+	x.ok(good, PushAnswer{Snapshot: -1, Accepted: 2})
+	x.ok(good, PushAnswer{Snapshot: -1, Accepted: 2, Repeated: true})
+	bad := PushRequest{Arrow: true, Body: stream(`[{"id":3,"v":7},{"id":null,"v":1},{"id":4,"v":5000000000}]`)}
+	var refused *RefusedError
+	if _, err := x.Push(t.Context(), bad); !errors.As(err, &refused) || refused.Refused != 2 || refused.Lines[0].Line != 2 || refused.Lines[1].Code != decode.BadValue {
+		t.Errorf("%v", err)
+	}
+	bad.DeadLetter = true
+	x.ok(bad, PushAnswer{Snapshot: -1, Accepted: 1, Refused: 2})
+	for _, body := range [][]byte{nil, []byte(`{"id":1}`), good.Body[:len(good.Body)/2]} {
+		if _, err := x.Push(t.Context(), PushRequest{Arrow: true, Body: body}); !errors.Is(err, ErrStream) {
+			t.Errorf("%.10q: %v", body, err)
+		}
+	}
+	many := PushRequest{Arrow: true, Body: stream("[" + strings.Repeat(`{"id":9},`, 10) + `{"id":9}]`)}
+	if _, err := x.Push(t.Context(), many); !errors.Is(err, ErrTooMuch) {
+		t.Errorf("11 rows: %v", err)
+	}
+	x.stop()
+	if got := jsonRows(t, mem); !slices.Equal(got, []string{`{"id":1,"v":5,"off":null}`, `{"id":2,"v":null,"off":null}`, `{"id":3,"v":7,"off":null}`}) {
+		t.Errorf("rows %v", got)
+	}
+	letters := lettersIn(t, storage.Sub(mem, "dead"))
+	if len(letters) != 2 || string(letters[1].Raw) != `{"v":5000000000,"id":4}` {
+		t.Errorf("letters %v", letters)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/schema"
@@ -105,38 +106,79 @@ func (p *Pusher) decode(ctx context.Context, q *pushed) error {
 func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
 	cfg := p.cfg.Decode
 	cfg.Schema = s
+	if q.Arrow {
+		cfg.Format = decode.Arrow
+	}
 	dec, err := decode.New(cfg)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritten, err)
 	}
 	q.rows = decoded{schema: s}
-	d, number := &q.rows, int64(0)
+	if q.Arrow {
+		if err := p.decodeArrow(q, dec); err != nil {
+			return err
+		}
+		return p.keep(q, dec)
+	}
+	number := int64(0)
 	for line := range bytes.Lines(q.Body) {
 		number++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if d.lines++; d.lines > int64(p.cfg.MaxRows) {
-			return fmt.Errorf("%w: it has more than %d lines", ErrTooMuch, p.cfg.MaxRows)
-		}
-		r := decode.Record{Topic: pushSource, Offset: number, Value: line}
-		err := dec.Decode(&r)
-		switch {
-		case errors.Is(err, decode.ErrRow):
-			if err := p.refuse(q, &r, err); err != nil {
-				return err
-			}
-		case err != nil:
-			d.lines = number
+		if err := p.decodeRow(q, dec, &decode.Record{Topic: pushSource, Offset: number, Value: line}); err != nil {
 			return err
 		}
-		if dec.Full() {
-			if err := p.keep(q, dec); err != nil {
+	}
+	return p.keep(q, dec)
+}
+
+// decodeArrow makes rows of an Arrow stream.
+func (p *Pusher) decodeArrow(q *pushed, dec decode.Decoder) error {
+	in, err := decode.OpenArrowStream(q.Body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrStream, err)
+	}
+	defer in.Close()
+	for number := int64(0); ; {
+		b, err := in.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return fmt.Errorf("%w: after row %d: %w", ErrStream, number, err)
+		case b.NumRows() > int64(p.cfg.MaxRows)-number:
+			return fmt.Errorf("%w: it has more than %d rows", ErrTooMuch, p.cfg.MaxRows)
+		}
+		for i := range int(b.NumRows()) {
+			number++
+			if err := p.decodeRow(q, dec, &decode.Record{Topic: pushSource, Offset: number, Rows: b, Row: i}); err != nil {
 				return err
 			}
 		}
 	}
-	return p.keep(q, dec)
+}
+
+// decodeRow makes rows of a line, or of a row of Arrow.
+func (p *Pusher) decodeRow(q *pushed, dec decode.Decoder, r *decode.Record) error {
+	d := &q.rows
+	if d.lines++; d.lines > int64(p.cfg.MaxRows) {
+		return fmt.Errorf("%w: it has more than %d lines", ErrTooMuch, p.cfg.MaxRows)
+	}
+	err := dec.Decode(r)
+	switch {
+	case errors.Is(err, decode.ErrRow):
+		if err := p.refuse(q, r, err); err != nil {
+			return err
+		}
+	case err != nil:
+		d.lines = r.Offset
+		return err
+	}
+	if dec.Full() {
+		return p.keep(q, dec)
+	}
+	return nil
 }
 
 // keep takes the rows that a decoder has. Those of a request that is refused are let go.

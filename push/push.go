@@ -59,11 +59,15 @@ type Answer struct {
 type RefusedError struct {
 	Status int    // of HTTP
 	Text   string // what the server says
-	Rows   []byte // the batch, a row a line
+	Rows   []byte // the batch, a row a line, or an Arrow stream
+	Arrow  bool
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
+	if e.Arrow {
+		return fmt.Sprintf("the server refuses an Arrow stream of %d bytes (status %d): %s", len(e.Rows), e.Status, e.Text)
+	}
 	return fmt.Sprintf("the server refuses %d rows (status %d): %s", bytes.Count(e.Rows, []byte{'\n'}), e.Status, e.Text)
 }
 
@@ -77,6 +81,7 @@ type Writer struct {
 	name string             // for the server
 
 	batch  []byte // is being sent, or was in vain; nil: none
+	arrow  bool   // the batch is an Arrow stream
 	number int64  // of the batch, or the one before
 
 	mu      sync.Mutex // guards what follows; it may be taken by the holder of turn, not the other way round
@@ -183,11 +188,40 @@ func (w *Writer) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	return w.drain(ctx)
+}
+
+// AppendArrow sends an Arrow stream (IPC streaming format, buffers not compressed, at most the server's push.max-body) as a
+// batch of its own, behind the rows that were appended before, and returns when its rows are in a snapshot. Errors are as
+// Flush's: the stream is kept and must not be changed until a later call has sent it. With ErrClosed, or what ended the
+// writer, it was not taken.
+func (w *Writer) AppendArrow(ctx context.Context, stream []byte) error {
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := w.drain(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.batch, w.arrow, w.number = stream, true, w.number+1
+	w.mu.Unlock()
+	return w.drain(ctx)
+}
+
+// drain sends the batch and what is behind it; its caller has the turn.
+func (w *Writer) drain(ctx context.Context) error {
 	for {
 		w.mu.Lock()
 		err := w.err
 		if w.batch == nil && err == nil && len(w.rows) > 0 {
-			w.batch, w.number, w.rows = w.rows, w.number+1, nil
+			w.batch, w.arrow, w.number, w.rows = w.rows, false, w.number+1, nil
 		}
 		w.mu.Unlock()
 		if err != nil || w.batch == nil {
@@ -259,6 +293,9 @@ func (w *Writer) post(ctx context.Context) (a Answer, wait time.Duration, err er
 		return a, 0, err
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
+	if w.arrow {
+		req.Header.Set("Content-Type", "application/vnd.apache.arrow.stream")
+	}
 	req.Header.Set("Calve-Client", w.name)
 	req.Header.Set("Calve-Sequence", strconv.FormatInt(w.number, 10))
 	if w.cfg.Token != "" {
@@ -289,5 +326,5 @@ func (w *Writer) post(ctx context.Context) (a Answer, wait time.Duration, err er
 		wait = time.Duration(min(max(seconds, 0), 30)) * time.Second
 		return a, wait, fmt.Errorf("status %d: %.1000s", s, text)
 	}
-	return a, 0, &RefusedError{Status: resp.StatusCode, Text: string(text), Rows: w.batch}
+	return a, 0, &RefusedError{Status: resp.StatusCode, Text: string(text), Rows: w.batch, Arrow: w.arrow}
 }

@@ -173,6 +173,39 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestArrow: streams are batches of their own, in order with the rows before and behind them.
+func TestArrow(t *testing.T) {
+	x := newTable(t)
+	x.fault = func(n int, body string) (int, bool) {
+		switch {
+		case n == 2:
+			return http.StatusServiceUnavailable, true
+		case body == "bad":
+			return http.StatusBadRequest, false
+		}
+		return 0, false
+	}
+	w := x.writer(t, Config{MaxDelay: time.Hour})
+	for i, step := range []error{w.Append(t.Context(), []byte(`{"id":1}`)), w.AppendArrow(t.Context(), []byte("stream")), w.Append(t.Context(), []byte(`{"id":2}`)), w.Flush(t.Context())} {
+		if step != nil {
+			t.Errorf("step %d: %v", i, step)
+		}
+	}
+	if got := x.written(); got != `{"id":1}`+"\n|stream|"+`{"id":2}`+"\n" {
+		t.Errorf("%q", got)
+	}
+	var refused *RefusedError
+	if err := w.AppendArrow(t.Context(), []byte("bad")); !errors.As(err, &refused) || !refused.Arrow || !strings.Contains(err.Error(), "Arrow stream of 3 bytes") {
+		t.Error(err)
+	}
+	if err := w.Close(t.Context()); !errors.As(err, &refused) {
+		t.Error(err)
+	}
+	if err := w.AppendArrow(t.Context(), nil); err == nil {
+		t.Error("a writer that has ended takes a stream")
+	}
+}
+
 func ExampleWriter() {
 	server := httptest.NewServer(&table{keys: map[string]bool{}}) // stands for calve serve
 	defer server.Close()

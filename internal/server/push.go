@@ -131,14 +131,26 @@ func fullName(table string) string {
 // maxPushName bounds keys and names of clients.
 const maxPushName = 200
 
+// arrowStream is the media type of Arrow's streaming format.
+const arrowStream = "application/vnd.apache.arrow.stream"
+
 // pushRequest reads all but the body.
 func pushRequest(r *http.Request) (q ingest.PushRequest, bad *problem) {
 	no := func(status int, what, do string) (ingest.PushRequest, *problem) {
 		return q, &problem{Status: status, What: what, Do: do}
 	}
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if t := r.Header.Get("Content-Type"); t != "" && (err != nil || media != "application/x-ndjson" && media != "application/json" && media != "application/jsonl") {
-		return no(http.StatusUnsupportedMediaType, fmt.Sprintf("content type %q", t), "send JSON lines as application/x-ndjson")
+	if t := r.Header.Get("Content-Type"); t != "" {
+		switch media {
+		case "application/x-ndjson", "application/json", "application/jsonl":
+		case arrowStream:
+			q.Arrow = true
+		default:
+			err = errors.New("unknown")
+		}
+		if err != nil {
+			return no(http.StatusUnsupportedMediaType, fmt.Sprintf("content type %q", t), "send JSON lines as application/x-ndjson, or an Arrow stream as "+arrowStream)
+		}
 	}
 	for name, values := range r.URL.Query() {
 		switch v := values[0]; {
@@ -182,6 +194,8 @@ func pushProblem(err error) *problem {
 		return &problem{Status: http.StatusConflict, What: err.Error(), Do: "use a key or number once; nothing was written by this request"}
 	case errors.Is(err, errBody):
 		return &problem{Status: http.StatusBadRequest, What: err.Error(), Do: "send the whole body, in the encoding that Content-Encoding says; nothing was written"}
+	case errors.Is(err, ingest.ErrStream):
+		return &problem{Status: http.StatusBadRequest, What: err.Error(), Do: "send an Arrow stream (IPC streaming format) without compressed buffers; nothing was written"}
 	case errors.Is(err, errEncoding):
 		return &problem{Status: http.StatusUnsupportedMediaType, What: err.Error(), Do: "use gzip, zstd or identity"}
 	case errors.Is(err, ingest.ErrNotWritten):

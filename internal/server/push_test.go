@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/google/uuid"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -84,6 +88,41 @@ func TestPushWriter(t *testing.T) {
 	}
 	if err := r.end(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPushArrowRows: an Arrow stream by its media type, packed or not; what is none is told.
+func TestPushArrowRows(t *testing.T) {
+	l := newLab(t)
+	r := l.start(Options{}, pushSection("a", "{max-body: 64kb}", "5ms"))
+	r.awaitState("a", Running)
+	b, _, err := array.RecordFromJSON(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "name", Type: arrow.BinaryTypes.LargeString, Nullable: true}, {Name: "id", Type: arrow.PrimitiveTypes.Uint32}}, nil), strings.NewReader(`[{"id":1,"name":"a"},{"id":2,"name":null}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := ipc.NewWriter(&out, ipc.WithSchema(b.Schema()))
+	if err := errors.Join(w.Write(b), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	kind := []string{"Content-Type", "application/vnd.apache.arrow.stream"}
+	if code, a, _ := r.push("/v1/tables/shop/a/rows", out.String(), append(kind, "Idempotency-Key", "k")...); code != 200 || a["accepted"] != 2.0 {
+		t.Error(code, a)
+	}
+	if code, a, _ := r.push("/v1/tables/shop/a/rows", packed(t, "zstd", out.String()), append(kind, "Idempotency-Key", "k", "Content-Encoding", "zstd")...); code != 200 || a["repeated"] != true {
+		t.Error(code, a)
+	}
+	if code, a, _ := r.push("/v1/tables/shop/a/rows", `{"id":3}`, kind...); code != 400 || !strings.Contains(fmt.Sprint(a), "no Arrow stream") {
+		t.Error(code, a)
+	}
+	if code, a, _ := r.push("/v1/tables/shop/a/rows", strings.Repeat("x", 70<<10), kind...); code != 413 {
+		t.Error(code, a)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.ids("shop.a"); len(got) != 2 {
+		t.Errorf("ids %v", got)
 	}
 }
 
