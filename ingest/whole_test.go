@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -187,5 +188,49 @@ func TestWholeNeedsOnePartition(t *testing.T) {
 		if err := start(cfg, appendTable(t), &list{}, Events{}).wait(t); !errors.Is(err, ErrConfig) {
 			t.Errorf("%d partitions, %s: %v", x.partitions, x.format, err)
 		}
+	}
+}
+
+// TestWholeOfCapture: in what a connector of PostgreSQL really sent, events are told to be of one transaction exactly if the
+// source says that they are.
+func TestWholeOfCapture(t *testing.T) {
+	several := 0
+	for table, records := range readCapture(t, "pg-schema-precise").records {
+		type last struct{ id, tx string }
+		was := map[int32]last{}
+		for i := range records {
+			r := &records[i]
+			if r.Value == nil {
+				continue
+			}
+			var event struct {
+				Payload struct {
+					Source      struct{ TxID json.Number }
+					Transaction *struct{ ID string }
+				}
+			}
+			if err := json.Unmarshal([]byte(*r.Value), &event); err != nil {
+				t.Fatal(err)
+			}
+			now := last{id: string(decode.TransactionID(decode.Debezium, []byte(*r.Value)))}
+			if event.Payload.Transaction == nil {
+				if now.id != "" {
+					t.Fatalf("%s: %q is of no transaction", table, now.id)
+				}
+			} else if now.tx = event.Payload.Source.TxID.String(); now.id == "" {
+				t.Fatalf("%s: no transaction in %s", table, *r.Value)
+			}
+			before := was[r.Partition]
+			if now.tx != "" && before.tx != "" && (now.tx == before.tx) != (now.id == before.id) {
+				t.Fatalf("%s: transactions %s and %s have ids %s and %s", table, before.tx, now.tx, before.id, now.id)
+			}
+			if now.tx != "" && now.tx == before.tx {
+				several++
+			}
+			was[r.Partition] = now
+		}
+	}
+	if several < 100 {
+		t.Errorf("only %d events follow one of the same transaction", several)
 	}
 }

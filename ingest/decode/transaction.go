@@ -22,13 +22,21 @@ func transactionID(value []byte) []byte {
 	return value[i+1 : e-1]
 }
 
-// TransactionID gives the id of the transaction that an event is of, in a form of JSON; nil: it is of none, or does not say.
-// It is a part of the record's value.
+// TransactionID gives what events of one transaction have in common, and those of the next one have not; nil: the event is of
+// no transaction, or does not say so. It is a part of the record's value.
+//
+// PostgreSQL's connector makes the id of the transaction's number and the position of the event in the log, "571:53195832",
+// so that the events of one transaction have several ids: of such an id the number is taken. Other sources' ids have no
+// number alone before a colon (MySQL's GTIDs begin with a UUID).
 func TransactionID(format Format, value []byte) []byte {
 	if format != Debezium {
 		return nil
 	}
-	return transactionID(value)
+	id := transactionID(value)
+	if n := digits(id, 0); n > 0 && n+1 < len(id) && id[n] == ':' && digits(id, n+1) == len(id) {
+		return id[:n]
+	}
+	return id
 }
 
 // finder looks for members of objects.
