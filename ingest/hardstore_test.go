@@ -29,7 +29,7 @@ func init() {
 // a third of them between the put of a snapshot and its reply, half of the others with what a power cut leaves on a disk.
 func hardKills(t *testing.T) {
 	total, kills := int64(10_000), 200
-	if testing.Short() {
+	if testing.Short() || underRace {
 		total, kills = 2000, 40
 	}
 	r := schematest.Rand(t)

@@ -270,6 +270,9 @@ func hardManyPartitions(t *testing.T) {
 	if err != nil {
 		days = 60
 	}
+	if err != nil && underRace {
+		days = 10
+	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "TestHard/H23$", "-test.v")
 	cmd.Env = append(os.Environ(), hardManyPartitionsEnv+"="+strconv.Itoa(days), hardManyPartitionsEnv+"_CHILD=1")
 	out, err := cmd.CombinedOutput()
@@ -345,7 +348,7 @@ func manyPartitions(t *testing.T, days int) {
 	_, text, _ := strings.Cut(string(status), "VmHWM:")
 	kb, _ := strconv.ParseInt(strings.Fields(text)[0], 10, 64)
 	t.Logf("%d partitions, at most %d MiB", days*hardCustomers, kb>>10)
-	if kb<<10 > hardMemory {
+	if kb<<10 > hardMemory && !underRace {
 		t.Errorf("the process had %d MiB", kb>>10)
 	}
 }
