@@ -186,7 +186,7 @@ func (c *chaos) run(ctx context.Context) error {
 		c.verdict.add(v)
 		errs = append(errs, err)
 		c.lab.Log("chaos, %s: %d kills, %d of them at a request, %d after progress; %d hangs; %d rows", s.name, s.kills, s.aimed, s.progress, s.stops, v.rows)
-		if s.progress < s.kills/4 {
+		if s.progress < s.kills/6 {
 			errs = append(errs, fmt.Errorf("%s: only %d of %d lives committed something: the test has shown too little", s.name, s.progress, s.kills))
 		}
 	}
@@ -332,6 +332,8 @@ func (c *chaos) line() string {
 			}
 		}
 	}
+	overtaken := faults[rivalMet]
+	delete(faults, rivalMet)
 	var kinds []string
 	sum := 0
 	for _, k := range slices.Sorted(maps.Keys(faults)) {
@@ -353,8 +355,8 @@ func (c *chaos) line() string {
 			f.mu.Unlock()
 		}
 	}
-	line += fmt.Sprintf(" changes=%d killed-at-request=%d hangs=%d refused-starts=%d faults=%d(%s) pipeline-restarts=%d broker-restarts=%d seconds=%.0f",
-		changes, aimed, stops, refused, sum, strings.Join(kinds, ","), restarts, c.brokers, time.Since(c.began).Seconds())
+	line += fmt.Sprintf(" changes=%d killed-at-request=%d hangs=%d refused-starts=%d faults=%d(%s) overtaken=%d pipeline-restarts=%d broker-restarts=%d seconds=%.0f",
+		changes, aimed, stops, refused, sum, strings.Join(kinds, ","), overtaken, restarts, c.brokers, time.Since(c.began).Seconds())
 	if len(c.peers) > 0 {
 		line += " read-by=" + strings.Join(c.peers, ",")
 	}

@@ -63,6 +63,9 @@ func newChaosStage(c *chaos, name string, place *Place, processes int, tables ..
 				return nil, err
 			}
 		}
+		if p.faults != nil && i > 0 {
+			p.faults.zombies = s.procs[0].faults.zombies
+		}
 		s.procs = append(s.procs, p)
 	}
 	return s, nil

@@ -17,8 +17,9 @@ import (
 
 // objects is a server that keeps what is put into it.
 type objects struct {
-	mu   sync.Mutex
-	text map[string]string
+	mu     sync.Mutex
+	text   map[string]string
+	before func(path string) // of a put, with the lock held
 }
 
 func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -26,6 +27,9 @@ func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if r.Method == http.MethodPut && err == nil {
+		if o.before != nil {
+			o.before(r.URL.Path)
+		}
 		o.text[r.URL.Path] = string(body)
 		return
 	}
@@ -125,9 +129,26 @@ func TestSaboteurCutsAnswersAndStrikes(t *testing.T) {
 		if err := <-answered; err == nil {
 			t.Errorf("%s: the sender got an answer", fate)
 		}
+		for n := 0; fate != faultDrop && store.get(path) != "x" && n < 120; n++ {
+			time.Sleep(50 * time.Millisecond)
+		}
 		if then := store.get(path) == "x"; then != (fate != faultDrop) {
 			t.Errorf("%s: carried out in the end: %v", fate, then)
 		}
+	}
+	s.always, s.calm = "", true
+	late, err := http.NewRequest(http.MethodPut, s.Endpoint+"/met", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late.RequestURI = "/met"
+	s.later(late, []byte("late"), time.Minute, true)
+	var seen string
+	store.mu.Lock()
+	store.before = func(path string) { seen = store.text[path] }
+	store.mu.Unlock()
+	if status, err := put(t.Context(), s.Endpoint+"/met", "new"); err != nil || status != http.StatusOK || seen != "late" || store.get("/met") != "new" {
+		t.Errorf("the new request met %q, and got %d %v", seen, status, err)
 	}
 }
 

@@ -37,6 +37,7 @@ type saboteur struct {
 	target   string
 	client   *http.Client
 	server   *http.Server
+	zombies  *zombies // those before one warehouse share it
 
 	mu     sync.Mutex // guards what follows
 	rng    *rand.Rand
@@ -47,6 +48,38 @@ type saboteur struct {
 	aim    *aim
 	always string // the fault of all requests; "": chance decides
 	counts map[string]int
+}
+
+// rivalMet is counted with the faults: a request found its object written by one whose sender had given up, or was dead.
+const rivalMet = "overtaken"
+
+// zombies are requests to write that nobody waits for any more, and that are carried out just before somebody else writes
+// the same object: who writes it meets what was not there when it looked.
+type zombies struct {
+	mu  sync.Mutex
+	put map[string]func() // by path
+}
+
+// take gives the one of a path, once; nil: there is none.
+func (z *zombies) take(path string) func() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	put := z.put[path]
+	delete(z.put, path)
+	return put
+}
+
+// later has a request carried out after a while, or when another one of its object comes first.
+func (s *saboteur) later(r *http.Request, body []byte, wait time.Duration, meet bool) {
+	var once sync.Once
+	carry := func() { once.Do(func() { _, _, _ = s.forward(r, body) }) } // nobody waits for the answer
+	if meet && r.Method == http.MethodPut {
+		s.zombies.mu.Lock()
+		s.zombies.put[r.URL.Path] = carry
+		s.zombies.mu.Unlock()
+		wait += 3 * time.Second
+	}
+	time.AfterFunc(wait, carry)
 }
 
 // curse has the next requests of a name fail alike, so that clients that try again give up.
@@ -73,7 +106,7 @@ func startSaboteur(target string, seed uint64) (*saboteur, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &saboteur{Endpoint: "http://" + listen.Addr().String(), target: target, rng: rand.New(rand.NewPCG(seed, 31)), cursed: map[string]*curse{}, counts: map[string]int{},
+	s := &saboteur{Endpoint: "http://" + listen.Addr().String(), target: target, zombies: &zombies{put: map[string]func(){}}, rng: rand.New(rand.NewPCG(seed, 31)), cursed: map[string]*curse{}, counts: map[string]int{},
 		client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	s.server = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
@@ -110,6 +143,7 @@ type fault struct {
 	kind string // "": nothing
 	code string // of faultError
 	wait time.Duration
+	meet bool // of faultLate: it waits for another request of its object
 	aim  *aim
 }
 
@@ -123,7 +157,7 @@ func (s *saboteur) choose(r *http.Request) (f fault) {
 	if a := s.aim; a != nil && r.Method == a.method && strings.Contains(r.URL.Path, a.part) {
 		if a.skip--; a.skip < 0 {
 			s.aim = nil
-			return fault{kind: a.fate, wait: s.between(0, 1500*time.Millisecond), aim: a}
+			return fault{kind: a.fate, wait: s.between(0, 1500*time.Millisecond), meet: s.rng.IntN(3) > 0, aim: a}
 		}
 	}
 	if now := time.Now(); now.After(s.turn) {
@@ -134,6 +168,7 @@ func (s *saboteur) choose(r *http.Request) (f fault) {
 		}
 	}
 	f.wait = s.between(200*time.Millisecond, 2500*time.Millisecond)
+	f.meet = s.rng.IntN(2) == 0
 	f.code = faultCodes[s.rng.IntN(len(faultCodes))]
 	if f.kind = s.always; f.kind == "" {
 		f.kind = s.kind(r)
@@ -195,6 +230,12 @@ func (s *saboteur) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the sender is gone, so the server would not do it either
 	}
+	if r.Method == http.MethodPut {
+		if carry := s.zombies.take(r.URL.Path); carry != nil {
+			carry()
+			s.met()
+		}
+	}
 	if f.aim != nil {
 		s.strike(f, r, body)
 		panic(http.ErrAbortHandler)
@@ -208,8 +249,7 @@ func (s *saboteur) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case faultSlow:
 		time.Sleep(f.wait)
 	case faultLate:
-		r := r.Clone(context.Background())
-		time.AfterFunc(f.wait, func() { _, _, _ = s.forward(r, body) }) // nobody waits for it
+		s.later(r.Clone(context.Background()), body, f.wait, f.meet)
 		panic(http.ErrAbortHandler)
 	}
 	answer, text, err := s.forward(r, body)
@@ -246,9 +286,15 @@ func (s *saboteur) strike(f fault, r *http.Request, body []byte) {
 	close(f.aim.hit)
 	<-f.aim.dead
 	if f.kind == faultLate {
-		time.Sleep(f.wait)
-		_, _, _ = s.forward(r, body)
+		s.later(r, body, f.wait, f.meet)
 	}
+}
+
+// met counts a request that was overtaken by one of the past.
+func (s *saboteur) met() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[rivalMet]++
 }
 
 // forward has the server carry a request out, whether its sender still lives or not.
