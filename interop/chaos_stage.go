@@ -204,8 +204,7 @@ func (s *chaosStage) killAll(ctx context.Context, kills int) error {
 				p.faults.Aim(nil)
 				close(a.dead)
 			}
-			// A warehouse that fails when it is opened is none to begin with: whoever started calve starts it again.
-			if p.faults == nil || !strings.Contains(lastLine(err), "trying a conditional put") {
+			if !p.refused(err) {
 				return fmt.Errorf("life %d: %w", s.kills+1, err)
 			}
 			p.process = nil
@@ -234,6 +233,12 @@ func (s *chaosStage) killAll(ctx context.Context, kills int) error {
 		}
 	}
 	return nil
+}
+
+// refused reports that a process ended because its warehouse failed when it was opened. It is none to begin with then:
+// whoever started calve starts it again.
+func (p *chaosProc) refused(err error) bool {
+	return p.faults != nil && strings.Contains(lastLine(err), "trying a conditional put")
 }
 
 // lastLine is the last line of an error's text.
@@ -334,7 +339,12 @@ func (s *chaosStage) finish(ctx context.Context, truth *chaosTruth) error {
 			}
 			for _, p := range s.procs {
 				if err := p.process.Alive(); err != nil {
-					return err
+					if !p.refused(err) { // while something failed still
+						return err
+					}
+					if err := s.start(p); err != nil {
+						return err
+					}
 				}
 				s.ask(ctx, p)
 			}
@@ -349,6 +359,10 @@ func (s *chaosStage) finish(ctx context.Context, truth *chaosTruth) error {
 	var errs []error
 	for _, p := range s.procs {
 		s.ask(ctx, p)
+		if err := p.process.Alive(); err != nil && p.refused(err) {
+			p.process = nil // the others did its work
+			continue
+		}
 		if err := p.process.Stop(40 * time.Second); err != nil {
 			errs = append(errs, fmt.Errorf("serve after SIGTERM: %w", err))
 		}
