@@ -72,7 +72,7 @@ func openLookups(k *kit, r *run) (_ []*benchmark, closing func() error, err erro
 	disk, s3 := t.cold(store), t.cold(far{store})
 	disk.name, s3.name = "Lookup/cold/local", "Lookup/cold/s3"
 	disk.shown = &shown{title: "lookup of one key, nothing open, on disk", unit: "p50-ms", noLimit: "depends on the disk"}
-	s3.shown = &shown{title: "lookup of one key that is there, nothing open, as on S3", unit: "range-reads", noLimit: "in three rounds, whose reads run at once"}
+	s3.shown = &shown{title: "lookup of one key that is there, nothing open, as on S3", unit: "range-reads", noLimit: "in two rounds, whose reads run at once"}
 	return []*benchmark{limit, warm, disk, s3}, closing, nil
 }
 

@@ -111,7 +111,15 @@ func (c *Counter) addPut(k OpKind, data []byte, err error) error {
 
 // Open implements Store.
 func (c *Counter) Open(ctx context.Context, name string) (File, error) {
-	f, err := c.s.Open(ctx, name)
+	return c.opened(c.s.Open(ctx, name))
+}
+
+// OpenTail implements TailOpener; it counts as Open.
+func (c *Counter) OpenTail(ctx context.Context, name string, tail int64) (File, error) {
+	return c.opened(OpenTail(ctx, c.s, name, tail))
+}
+
+func (c *Counter) opened(f File, err error) (File, error) {
 	if c.add(OpOpen, 0, err) != nil {
 		return nil, err
 	}

@@ -16,6 +16,20 @@ type AllReader interface {
 	ReadAll(ctx context.Context, name string, limit int64) ([]byte, error)
 }
 
+// TailOpener is what a Store may offer whose Open brings the end of an object along. OpenTail uses it.
+type TailOpener interface {
+	// OpenTail is Open for a reader that reads so many bytes of the end first: they come in the request that opens the object.
+	OpenTail(ctx context.Context, name string, tail int64) (File, error)
+}
+
+// OpenTail opens an object of which so many bytes of the end are read first.
+func OpenTail(ctx context.Context, s Store, name string, tail int64) (File, error) {
+	if t, ok := s.(TailOpener); ok {
+		return t.OpenTail(ctx, name, tail)
+	}
+	return s.Open(ctx, name)
+}
+
 // Walker is what a Store may offer to list a whole tree without visiting each folder. Walk uses it.
 type Walker interface {
 	// Walk yields every object below dir ("" is the root), folders not, in no promised order.

@@ -164,6 +164,11 @@ func (r *readOnly) refuse(op, name string) error {
 
 func (r *readOnly) Open(ctx context.Context, name string) (File, error) { return r.s.Open(ctx, name) }
 
+// OpenTail implements TailOpener.
+func (r *readOnly) OpenTail(ctx context.Context, name string, tail int64) (File, error) {
+	return OpenTail(ctx, r.s, name, tail)
+}
+
 func (r *readOnly) Create(_ context.Context, name string) (Upload, error) {
 	return nil, r.refuse("create", name)
 }

@@ -32,16 +32,25 @@ type s3File struct {
 	etag    string
 	tailOff int64
 	tail    []byte // the object from tailOff to its end; may be nil
+	bring   int64  // bytes of the end that open asks for
 	closed  atomic.Bool
 }
 
 // Open implements Store.
 func (s *s3Store) Open(ctx context.Context, name string) (File, error) {
+	return s.OpenTail(ctx, name, s3Tail)
+}
+
+// mostTail bounds what comes with an object that is opened.
+const mostTail = 8 << 20
+
+// OpenTail implements TailOpener.
+func (s *s3Store) OpenTail(ctx context.Context, name string, tail int64) (File, error) {
 	const op = "open"
 	if err := checkName(op, name); err != nil {
 		return nil, err
 	}
-	f := &s3File{ctx: ctx, s: s, name: name}
+	f := &s3File{ctx: ctx, s: s, name: name, bring: min(max(tail, s3Tail), mostTail)}
 	var err error
 	for range bodyAttempts {
 		var broken bool
@@ -57,7 +66,7 @@ func (s *s3Store) Open(ctx context.Context, name string) (File, error) {
 
 // open reads the object's end and with it its size. broken says that the body broke off.
 func (f *s3File) open() (broken bool, err error) {
-	r, out, err := f.s.get(f.ctx, f.name, fmt.Sprintf("bytes=-%d", s3Tail), "")
+	r, out, err := f.s.get(f.ctx, f.name, fmt.Sprintf("bytes=-%d", f.bring), "")
 	if httpStatus(err) == http.StatusRequestedRangeNotSatisfiable {
 		return false, f.head() // an empty object has no last bytes
 	}
@@ -72,7 +81,7 @@ func (f *s3File) open() (broken bool, err error) {
 		first, size = 0, n // a server that ignores ranges sends everything
 	}
 	f.size = size
-	if n > s3Tail || first+n != size {
+	if n > f.bring || first+n != size {
 		return false, nil
 	}
 	tail := make([]byte, n)

@@ -32,6 +32,11 @@ func (s *subStore) Open(ctx context.Context, name string) (File, error) {
 	return s.base.Open(ctx, s.full(name))
 }
 
+// OpenTail implements TailOpener with the underlying store's own, if it has one.
+func (s *subStore) OpenTail(ctx context.Context, name string, tail int64) (File, error) {
+	return OpenTail(ctx, s.base, s.full(name), tail)
+}
+
 func (s *subStore) Create(ctx context.Context, name string) (Upload, error) {
 	return s.base.Create(ctx, s.full(name))
 }

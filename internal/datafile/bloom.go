@@ -83,8 +83,8 @@ func (d *File) bloomBits(at, most int64) ([]byte, error) {
 	if at < 4 || at >= size {
 		return nil, corruptf("it is said to begin at %d, the file has %d bytes", at, size)
 	}
-	head := make([]byte, min(bloomHead, size-at))
-	if err := readAt(d.f, head, at); err != nil {
+	head, err := d.foot.tail.read(d.f, at, min(bloomHead, size-at))
+	if err != nil {
 		return nil, err
 	}
 	t := &thriftReader{b: head}
@@ -114,6 +114,9 @@ func (d *File) bloomBits(at, most int64) ([]byte, error) {
 	}
 	if known != 3 || n > most {
 		return nil, nil
+	}
+	if bits, err := d.foot.tail.read(d.f, at, n); bits != nil || err != nil {
+		return bits, err
 	}
 	bits := make([]byte, n)
 	return bits, readAt(d.f, bits, at)

@@ -51,7 +51,7 @@ func TestBloom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := bloomSchema(t, "k BIGINT, i INT, s STRING, d DATE, n BIGINT")
-	open := func(b []byte) (*File, error) { return OpenFile(openBytes(b), "f.parquet", s, 0) }
+	open := func(b []byte) (*File, error) { return OpenFile(openBytes(b), "f.parquet", s, 0, 0) }
 	f, err := open(buf.Bytes())
 	if err != nil {
 		t.Fatal(err)

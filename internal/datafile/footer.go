@@ -110,6 +110,7 @@ type footer struct {
 	ordered []bool // of each leaf: its bounds are in the order of its type; shorter than leaves: not
 	writer  string // created_by
 	tail    tailWindow
+	ends    int64 // how much of the file's end footer, page index and Bloom filters take, at least; set by fetchIndex
 }
 
 // readFooter reads and checks the metadata of a file, with what lies before it, some bytes in all.

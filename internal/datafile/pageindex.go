@@ -73,26 +73,39 @@ func (w *tailWindow) read(f storage.File, at, n int64) ([]byte, error) {
 	if at < 4 || n <= 0 || n > maxIndexBytes || at > f.Size()-n {
 		return nil, nil
 	}
-	if at >= w.at {
+	if at >= w.at { // what was read reaches to the end of the file
 		return w.b[at-w.at : at-w.at+n], nil
 	}
 	b := make([]byte, n)
 	return b, readAt(f, b, at)
 }
 
+// bloomNear is how far before the page index Bloom filters are read with it.
+const bloomNear = 1 << 20
+
 // fetchIndex reads the whole page index at once if it did not come with the footer.
 func (f *footer) fetchIndex(file storage.File) error {
 	tail := &f.tail
-	from := tail.at
+	first := file.Size()
 	for _, g := range f.groups {
 		for i := range g.chunks {
 			for _, at := range []int64{g.chunks[i].stats.columnAt, g.chunks[i].stats.offsetAt} {
 				if at >= 4 {
-					from = min(from, at)
+					first = min(first, at)
 				}
 			}
 		}
 	}
+	// Bloom filters lie next to it, in files of Java's Parquet library behind it.
+	for _, g := range f.groups {
+		for i := range g.chunks {
+			if at := g.chunks[i].bloom; at >= 4 && at < first && first-at <= bloomNear {
+				first = at
+			}
+		}
+	}
+	f.ends = file.Size() - first
+	from := min(tail.at, first)
 	if from == tail.at || tail.at-from > maxIndexBytes {
 		return nil
 	}

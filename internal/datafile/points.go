@@ -70,8 +70,8 @@ func (k *placeCache) places(w *tailWindow, f storage.File, c *chunk, rows int64)
 
 // OpenFile reads the footer and the page index of a data file, which stays open, and is not closed, until the File is
 // done. fileSchema is the schema version the file was written with. Pages that lie no more than gap bytes apart are fetched
-// at once.
-func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap int64) (_ *File, err error) {
+// at once. tail is how much of the file's end is read first, at least: see Tail and Ends.
+func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap, tail int64) (_ *File, err error) {
 	defer recovered(&err, ErrCorrupt)
 	d := &File{f: f, name: name, schema: fileSchema, gap: gap}
 	if err := CheckName(name); err != nil {
@@ -85,7 +85,7 @@ func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap int64)
 		d.rows = r.NumRows()
 		return d, nil
 	}
-	if d.foot, err = readFooter(f, max(tailBytes, min(f.Size()/tailShare, pointTail))); err == nil {
+	if d.foot, err = readFooter(f, max(tail, Tail(f.Size()))); err == nil {
 		err = d.foot.fetchIndex(f)
 	}
 	if err != nil {
@@ -94,6 +94,37 @@ func OpenFile(f storage.File, name string, fileSchema *schema.Schema, gap int64)
 	d.foot.tail.known = &placeCache{m: map[placeKey][]pagePlace{}}
 	d.rows = d.foot.rows
 	return d, nil
+}
+
+// Tail is how much of the end of a file of some size is read first, to find its footer and page index there.
+func Tail(size int64) int64 { return max(tailBytes, min(size/tailShare, pointTail)) }
+
+// Ends is how much of the file's end its footer, page index and Bloom filters take: what would have been the right tail.
+func (d *File) Ends() int64 {
+	if d.foot == nil {
+		return 0
+	}
+	return d.foot.ends
+}
+
+// Fetch brings along all that Read needs of some rows and columns: reads of the File that it gives ask the store for nothing, as
+// long as they ask for no more. It is for few rows.
+func (d *File) Fetch(want ReadSpec) (_ *File, err error) {
+	defer recovered(&err, ErrCorrupt)
+	if d.foot == nil {
+		return d, nil
+	}
+	ranges := cutRanges(want.Ranges)
+	w, n, err := d.window(d.leaves(want), ranges)
+	if err != nil {
+		return nil, fmt.Errorf("data file %s: %w", d.name, err)
+	}
+	if n < len(ranges) {
+		return d, nil // too much to be held
+	}
+	out := *d
+	out.f, out.gap = w, 0 // each page that is asked for is at hand, not all that is between them
+	return &out, nil
 }
 
 // NumRows is the number of rows in the file.
@@ -278,6 +309,8 @@ func (d *File) window(leaves []int, ranges []RowRange) (*fetched, int, error) {
 	}
 	if sum > 2*windowBytes { // small pages far apart: what lies between them is more than they are
 		all = joined(spans, 0)
+	} else if d.gap >= farGap {
+		all = fewer(all, betweenBytes)
 	}
 	w := &fetched{File: d.f}
 	return w, n, w.fetch(all)
@@ -312,6 +345,33 @@ func joined(spans []span, gap int64) []span {
 		}
 	}
 	return out
+}
+
+// farGap is the least gap of a store where requests cost more than the bytes between two pages, and betweenBytes how many of
+// these are read at most to save requests of a window: to read them takes about as long as two more requests one
+// after the other, while requests that run side by side cost money and no time.
+const (
+	farGap       = 1 << 20
+	betweenBytes = 4 << 20
+)
+
+// fewer joins spans, those first that have the least between them, as long as there are more than two and what lies between is
+// no more than most.
+func fewer(spans []span, most int64) []span {
+	for len(spans) > 2 {
+		at := 1
+		for i := 2; i < len(spans); i++ {
+			if spans[i].from-spans[i-1].to < spans[at].from-spans[at-1].to {
+				at = i
+			}
+		}
+		if most -= spans[at].from - spans[at-1].to; most < 0 {
+			break
+		}
+		spans[at-1].to = spans[at].to
+		spans = slices.Delete(spans, at, at+1)
+	}
+	return spans
 }
 
 // fetched is a file with some of its bytes at hand.

@@ -14,6 +14,7 @@ import (
 	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/schema"
+	"github.com/calve-io/calve/storage"
 )
 
 // CacheConfig bounds what a Cache holds.
@@ -41,6 +42,7 @@ type Cache struct {
 	recent *list.List // of *opened, the most recently used in front
 	bytes  int64
 	closed bool
+	ends   map[string]float64 // by table: the greatest part of a file that was at its end to be read first
 }
 
 // fileID names a file as one schema sees it.
@@ -58,7 +60,7 @@ func NewCache(cfg CacheConfig) *Cache {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 64 << 20
 	}
-	return &Cache{cfg: cfg, local: newLocalDir(cfg), files: map[fileID]*opened{}, recent: list.New()}
+	return &Cache{cfg: cfg, local: newLocalDir(cfg), files: map[fileID]*opened{}, recent: list.New(), ends: map[string]float64{}}
 }
 
 // Close closes all files; those in use are closed when they are not any more. The cache keeps nothing from then on.
@@ -153,7 +155,8 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 			}
 		}()
 	}
-	file, err := b.t.Store.Open(ctx, f.name)
+	tail := b.t.Cache.tailOf(b.t, f.Size)
+	file, err := storage.OpenTail(ctx, b.t.Store, f.name, tail)
 	if err != nil {
 		return err
 	}
@@ -164,9 +167,10 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 		return corrupt("the file has %d bytes, the manifest says %d", file.Size(), f.Size)
 	}
 	o.name, o.close = f.name, file.Close
-	if o.data, err = datafile.OpenFile(file, url, written, gapOf(url)); err != nil {
+	if o.data, err = datafile.OpenFile(file, url, written, gapOf(url), tail); err != nil {
 		return errors.Join(err, file.Close())
 	}
+	b.t.Cache.sawTail(b.t, f.Size, o.data.Ends())
 	if o.data.NumRows() != f.Rows {
 		return corrupt("the file has %d rows, the manifest says %d", o.data.NumRows(), f.Rows)
 	}
@@ -177,6 +181,38 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 		return errors.Join(err, file.Close())
 	}
 	return nil
+}
+
+// A file's end is read in one request if its size is known before. It grows with the file, and with the columns, key types and
+// filters that the files of a table have in common.
+const (
+	mostEnd    = 4 << 20
+	mostTables = 1000
+)
+
+// tailOf is how much of the end of a file of some size to read first. A nil cache knows nothing of files before.
+func (c *Cache) tailOf(t *Table, size int64) int64 {
+	tail := datafile.Tail(size)
+	if c == nil {
+		return tail
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(size, max(tail, min(int64(c.ends[t.Store.URL("")]*float64(size)), mostEnd)))
+}
+
+// sawTail learns of a file how much it was. Small files, which are read as a whole, tell nothing.
+func (c *Cache) sawTail(t *Table, size, end int64) {
+	if c == nil || end <= datafile.Tail(size) || end > mostEnd {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ends) >= mostTables {
+		clear(c.ends)
+	}
+	at := t.Store.URL("")
+	c.ends[at] = max(c.ends[at], 1.1*float64(end)/float64(size))
 }
 
 // readBlooms reads the Bloom filters that the file itself has of key columns; files of calve have none.

@@ -5,6 +5,7 @@
 //	lookup.go   Table, Bucket, and what becomes of the rows of a key
 //	asked.go    the keys of a question, sorted
 //	probe.go    the rows that one data file has of them
+//	atonce.go   all files of a question at once, where requests take long
 //	cache.go    open data files; fileindex.go  their Bloom filters
 //	local.go    copies of data files on local disk, with a hash table; record.go  their rows; localdir.go  which there are;
 //	            copies.go  those that are made while data files are written
@@ -157,6 +158,11 @@ func (b *Bucket) Rows(ctx context.Context, keys []arrow.Array, n int, cols []int
 // hits asks the runs, newest first. Where the newest row of a key is the answer, older runs are not asked for keys whose row
 // is newer than all there.
 func (b *Bucket) hits(ctx context.Context, q *asked, read []int) ([][]hits, error) {
+	if len(q.order) <= fewKeys && b.t.isFar() {
+		if some := b.asking(q); len(some) <= fewFiles {
+			return b.hitsAtOnce(ctx, some, q, read)
+		}
+	}
 	want := q.all()
 	out := make([][]hits, len(b.runs))
 	for i := range b.runs {

@@ -35,17 +35,66 @@ func (b *Bucket) probe(ctx context.Context, f *fileAt, q *asked, want []int32, r
 	}
 	h, err := b.find(ctx, f, q, want, read)
 	if err != nil {
-		return hits{}, fmt.Errorf("look up in data file %s: %w", b.t.Store.URL(f.name), err)
+		return hits{}, b.failed(f, err)
 	}
 	h.level = f.Level
 	return h, nil
 }
 
-func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (_ hits, err error) {
+// failed says in which file a lookup failed.
+func (b *Bucket) failed(f *fileAt, err error) error {
+	return fmt.Errorf("look up in data file %s: %w", b.t.Store.URL(f.name), err)
+}
+
+func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (hits, error) {
+	s, err := b.seek(ctx, f, q, want, read, false)
+	if err != nil {
+		return hits{}, err
+	}
+	h, err := s.rows(ctx, read)
+	return h, errors.Join(err, s.release())
+}
+
+// sought is what a file has of keys: their rows, or where these are.
+type sought struct {
+	h hits
+	p *prober // nil: h has the rows, or there are none
+}
+
+// keys are the numbers of the keys that the file has.
+func (s *sought) keys() []int32 {
+	if s.p != nil {
+		return s.p.out.keys
+	}
+	return s.h.keys
+}
+
+// rows are the rows of the keys. It is called once.
+func (s *sought) rows(ctx context.Context, read []int) (hits, error) {
+	if s.p == nil {
+		return s.h, nil
+	}
+	return s.p.finish(ctx, read)
+}
+
+// release gives the file back.
+func (s *sought) release() error {
+	if s.p == nil {
+		return nil
+	}
+	return s.p.o.release()
+}
+
+// likelyRows bounds the rows of pages that are fetched of all columns before it is known whether the keys are there.
+const likelyRows = 64 << 10
+
+// seek looks for keys in a file. likely: it probably has them, so that pages of all columns are fetched with those of the
+// key. So it is taken to be where Bloom filters let keys pass.
+func (b *Bucket) seek(ctx context.Context, f *fileAt, q *asked, want []int32, read []int, likely bool) (_ sought, err error) {
 	if c := b.t.Cache; c != nil && c.local.pays(b, f, len(want)) {
 		x, err := c.local.of(b.t, f.name, f.DataFile)
 		if err != nil {
-			return hits{}, err
+			return sought{}, err
 		}
 		if x != nil {
 			if l := c.local.get(ctx, b, f, x, len(want)); l != nil {
@@ -54,38 +103,62 @@ func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, re
 				case errors.Is(err, errLocal):
 					x.drop(l)
 				case !errors.Is(err, errMuch):
-					return h, err
+					return sought{h: h}, err
 				}
 			}
 		}
 	}
 	o, err := b.open(ctx, f)
 	if err != nil {
-		return hits{}, err
+		return sought{}, err
 	}
+	p := &prober{b: b, q: q, o: o, data: o.data, keyCols: b.t.Schema.KeyColumns()}
 	defer func() {
-		if cerr := o.release(); err == nil {
-			err = cerr
+		if err != nil || len(p.parts) == 0 {
+			err = errors.Join(err, o.release())
 		}
 	}()
-	if want = o.passing(q, want); len(want) == 0 {
-		return hits{}, nil
+	if p.want = o.passing(q, want); len(p.want) == 0 {
+		return sought{}, nil
 	}
-	p := prober{b: b, q: q, o: o, want: want, keyCols: b.t.Schema.KeyColumns()}
 	if p.dead, err = b.vector(ctx, f); err != nil {
-		return hits{}, err
+		return sought{}, err
 	}
-	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: p.keyCols, Ranges: o.candidates(q, want)}
+	spec := datafile.ReadSpec{Schema: b.t.Schema, Cols: p.keyCols, Ranges: o.candidates(q, p.want)}
 	if len(spec.Ranges) == 0 {
-		return hits{}, nil
+		return sought{}, nil
 	}
-	if err := o.data.Read(spec, func(rows datafile.Rows) error { return p.match(ctx, rows) }); err != nil {
-		return hits{}, err
+	if likely || b.t.isFar() && len(o.filters)+len(o.blooms) > 0 {
+		if err := p.fetch(spec, read); err != nil {
+			return sought{}, err
+		}
+	}
+	if err := p.data.Read(spec, func(rows datafile.Rows) error { return p.match(ctx, rows) }); err != nil {
+		return sought{}, err
 	}
 	if len(p.parts) == 0 {
-		return hits{}, nil
+		return sought{}, nil
 	}
-	return p.finish(ctx, read)
+	return sought{p: p}, nil
+}
+
+// fetch brings along what will be read of the candidates, if these are few.
+func (p *prober) fetch(spec datafile.ReadSpec, read []int) (err error) {
+	rows := int64(0)
+	for _, r := range spec.Ranges {
+		rows += r.To - r.From
+	}
+	if rows > likelyRows {
+		return nil
+	}
+	spec.KeyValue = true
+	for _, c := range read {
+		if !slices.Contains(spec.Cols, c) {
+			spec.Cols = append(slices.Clone(spec.Cols), c)
+		}
+	}
+	p.data, err = p.data.Fetch(spec)
+	return err
 }
 
 // vector gives the deletion vector of a file, nil if it has none.
@@ -101,6 +174,7 @@ type prober struct {
 	b       *Bucket
 	q       *asked
 	o       *opened
+	data    *datafile.File // the open file, or with some of it at hand
 	dead    *indexfile.Vector
 	want    []int32
 	next    int // of want: the first that may still come
@@ -202,7 +276,7 @@ func (p *prober) others(ctx context.Context, cols []int) (datafile.Rows, error) 
 	}
 	var parts []datafile.Rows
 	next := 0
-	err := p.o.data.Read(spec, func(rows datafile.Rows) error {
+	err := p.data.Read(spec, func(rows datafile.Rows) error {
 		var take []int32
 		for ; next < len(p.out.ords) && p.out.ords[next] < rows.First+int64(rows.N); next++ {
 			if p.out.ords[next] >= rows.First {

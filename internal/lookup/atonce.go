@@ -1,0 +1,116 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Where requests take long, the files of all runs are asked at once instead of one after the other: a lookup in a bucket takes
+// three rounds of requests then, however many files may have the key, and two where one of them alone may have it, or its
+// Bloom filter tells that it does.
+
+// How many keys are asked for at most, and of how many files, for them to be asked at once: what is held of each is small.
+const (
+	fewKeys  = 64
+	fewFiles = 64
+	atOnce   = 16 // files
+)
+
+// isFar reports whether the table's files are on a store where requests take long.
+func (t *Table) isFar() bool { return gapOf(t.Store.URL("")) > localGap }
+
+// asking is a file that may have keys, by its key range.
+type asking struct {
+	run  int
+	f    *fileAt
+	want []int32
+	sought
+	skip bool
+}
+
+// asking are the files that may have keys, in the order of runs.
+func (b *Bucket) asking(q *asked) (out []*asking) {
+	all := q.all()
+	for i := range b.runs {
+		for j := range b.runs[i].files {
+			f := &b.runs[i].files[j]
+			if from, to := q.within(all, f.min, f.max); from < to {
+				out = append(out, &asking{run: i, f: f, want: all[from:to]})
+			}
+		}
+	}
+	return out
+}
+
+// hitsAtOnce is hits for few keys and files.
+func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read []int) (_ [][]hits, err error) {
+	defer func() {
+		for _, a := range some {
+			err = errors.Join(err, a.release())
+		}
+	}()
+	files := make([]int, len(q.order)) // of each key
+	for _, a := range some {
+		for _, k := range a.want {
+			files[k]++
+		}
+	}
+	var g errgroup.Group // without a context of its own: files are read again when it has ended
+	g.SetLimit(atOnce)
+	for _, a := range some {
+		likely := !slices.ContainsFunc(a.want, func(k int32) bool { return files[k] > 1 })
+		g.Go(func() (err error) {
+			if a.sought, err = b.seek(ctx, a.f, q, a.want, read, likely); err != nil {
+				return b.failed(a.f, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	b.skipOlder(some, len(q.order))
+	rows := make([]hits, len(some))
+	for i, a := range some {
+		if a.skip {
+			continue
+		}
+		g.Go(func() (err error) {
+			if rows[i], err = a.rows(ctx, read); err != nil {
+				return b.failed(a.f, err)
+			}
+			rows[i].level = a.f.Level
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := make([][]hits, len(b.runs))
+	for i, a := range some {
+		if !a.skip {
+			out[a.run] = append(out[a.run], rows[i])
+		}
+	}
+	return out, nil
+}
+
+// skipOlder leaves out files whose rows of keys do not count: where the newest row of a key is the answer, and all rows of a newer
+// file are newer than all in the runs behind it.
+func (b *Bucket) skipOlder(some []*asking, keys int) {
+	done := make([]int, keys) // the run that has the answer, and one
+	for _, a := range some {
+		a.skip = !slices.ContainsFunc(a.keys(), func(k int32) bool { return done[k] == 0 || done[k] > a.run })
+		if a.skip || !b.t.Rule.Newest() || a.f.MinSeq <= b.runs[a.run].older {
+			continue
+		}
+		for _, k := range a.keys() {
+			if done[k] == 0 {
+				done[k] = a.run + 1
+			}
+		}
+	}
+}
