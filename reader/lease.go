@@ -26,6 +26,9 @@ type lease struct {
 	every time.Duration
 	back  int64 // how many snapshots before the next one the reader needs
 
+	acks *Acks  // not nil: others move it; next is the goroutine's then, and close's after it has ended
+	hold *lease // with acks: on what the consumer does not keep as long as it is not registered; owned as next is
+
 	mu   sync.Mutex
 	next int64         // what the reader needs next
 	wake chan struct{} // holds a value when next has moved
@@ -38,22 +41,31 @@ type lease struct {
 // takeLease registers a consumer that reads snapshot next and needs so many before it, and keeps it alive until it is
 // given back.
 func (r *Reader) takeLease(ctx context.Context, id string, next, back int64, expires time.Duration) (*lease, error) {
+	l := newLease(r, id, next, back, expires)
+	if err := l.write(ctx); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	l.begin(ctx)
+	return l, nil
+}
+
+func newLease(r *Reader, id string, next, back int64, expires time.Duration) *lease {
 	every := renewEvery
 	if third := expires / 3; third > 0 {
 		every = max(leasePace, min(every, third))
 	}
-	l := &lease{r: r, id: id, every: every, back: back, next: next, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := l.write(ctx); err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
+	return &lease{r: r, id: id, every: every, back: back, next: next, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// begin starts the goroutine.
+func (l *lease) begin(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go l.keep(ctx)
-	return l, nil
 }
 
 // moved says which snapshot is needed next; it costs nothing. A nil lease does nothing.
 func (l *lease) moved(next int64) {
-	if l == nil {
+	if l == nil || l.acks != nil {
 		return
 	}
 	l.mu.Lock()
@@ -91,6 +103,9 @@ func (l *lease) keep(ctx context.Context) {
 }
 
 func (l *lease) write(ctx context.Context) error {
+	if l.acks != nil {
+		return l.renew(ctx)
+	}
 	l.mu.Lock()
 	next := l.next
 	l.mu.Unlock()
@@ -110,6 +125,9 @@ func (l *lease) close(ctx context.Context, drop bool) error {
 	<-l.done
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
+	if l.acks != nil {
+		return l.hold.close(ctx, true)
+	}
 	if drop {
 		return l.r.meta.DropConsumer(ctx, l.id)
 	}

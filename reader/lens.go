@@ -43,8 +43,11 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 	if l.cols, err = l.projection(spec.Columns); err != nil {
 		return err
 	}
-	if strings.HasPrefix(spec.Consumer, manifest.LeasePrefix) {
-		return fmt.Errorf("%w: names that begin with %s are for leases, which expire soon", manifest.ErrConsumerName, manifest.LeasePrefix)
+	if err := checkConsumer(spec.Consumer); err != nil {
+		return err
+	}
+	if spec.Acks != nil && spec.Consumer == "" {
+		return fmt.Errorf("%w: there is no consumer whose reader could say what it has dealt with", ErrQuery)
 	}
 	if spec.BeforeImage {
 		if l.images, err = newImager(r, l.view); err != nil {
@@ -69,6 +72,14 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 	}
 	l.where, l.names = spec.Where, l.schema
 	return l.bind()
+}
+
+// checkConsumer refuses names that are for leases.
+func checkConsumer(id string) error {
+	if strings.HasPrefix(id, manifest.LeasePrefix) {
+		return fmt.Errorf("%w: names that begin with %s are for leases, which expire soon", manifest.ErrConsumerName, manifest.LeasePrefix)
+	}
+	return nil
 }
 
 // nothing is a batch of the columns asked for, without rows.

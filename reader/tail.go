@@ -44,6 +44,9 @@ type TailSpec struct {
 	// it is asked for more after the closing item of a snapshot, at most once a second, and renews it otherwise. With a
 	// Share its name has "." and the share behind it. Only a table that may be written to can have one.
 	Consumer string
+	// Acks, when not nil, has the consumer move only when its reader says so (Acks.Acknowledge), which may be elsewhere: then the
+	// tail registers it, unless it begins with the rows of a whole snapshot, and renews it.
+	Acks *Acks
 	// IgnoreProgress has the consumer begin at From also when it is registered (`consumer.ignore-progress`).
 	IgnoreProgress bool
 	// BeforeImage has the changes of a table with a primary key, whose changelog producer is none or input, computed from the
@@ -358,11 +361,16 @@ func (t *tail) rescan(ctx context.Context, gap *GapError) (origin, error) {
 // consumer is the name of the consumer, "" if there is none.
 func (t *tail) consumer() string { return t.spec.Share.Consumer(t.spec.Consumer) }
 
-// register takes the consumer: from now on expiry waits for it.
-func (t *tail) register(ctx context.Context, next int64) (err error) {
+// register takes the consumer: from now on expiry waits for it. hold is a lease of what it does not keep before its reader has
+// registered it itself; nil: there is none.
+func (t *tail) register(ctx context.Context, next int64, hold *lease) (err error) {
 	back := int64(0)
 	if t.l.images != nil {
 		back = 1 // where the rows before the changes are
+	}
+	if t.spec.Acks != nil {
+		t.lease, err = t.r.takeAcked(ctx, t.spec.Acks, t.consumer(), next, back, t.l.opts.ConsumerExpiration, hold, t.spec.IgnoreProgress)
+		return err
 	}
 	t.lease, err = t.r.takeLease(ctx, t.consumer(), next, back, t.l.opts.ConsumerExpiration)
 	return err
@@ -379,8 +387,13 @@ func (t *tail) begin(ctx context.Context, o origin) (err error) {
 		}
 		// Registered first, the consumer itself keeps them from then on.
 		defer func() {
+			if err == nil && t.lease == nil && t.spec.Acks != nil {
+				if err = t.register(ctx, o.next, l); err == nil {
+					return
+				}
+			}
 			if err == nil && t.lease == nil {
-				err = t.register(ctx, o.next)
+				err = t.register(ctx, o.next, nil)
 			}
 			err = errors.Join(err, l.close(ctx, true))
 		}()
@@ -425,7 +438,7 @@ func (t *tail) from(ctx context.Context, o origin) error {
 		}
 	}
 	if t.consumer() != "" && t.lease == nil {
-		if err := t.register(ctx, o.next); err != nil {
+		if err := t.register(ctx, o.next, nil); err != nil {
 			return err
 		}
 	}

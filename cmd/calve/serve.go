@@ -31,9 +31,11 @@ the Iceberg REST catalog of the warehouse.
 
 GET /v1/tables/DATABASE/TABLE/changes is calve tail over HTTP: JSON lines, server-sent events (Accept: text/event-stream)
 or an Arrow stream (Accept: application/vnd.apache.arrow.stream), compressed as Accept-Encoding allows. Parameters, as the
-flags of calve tail: from, until, follow (true), columns, where, share, consumer, on_gap, order. Each row tells a position; from=at:
+flags of calve tail: from, until, follow (true), columns, where, share, consumer, consumer_ack, on_gap, order. Each row tells a position; from=at:
 POSITION, or the header Last-Event-ID, goes on behind it, and every row comes once. A consumer moves when a snapshot was
-written to the connection, so who reads with one keeps the position of the last row too. Tokens (http.token-env and
+written to the connection, so who reads with one keeps the position of the last row too; with consumer_ack=client the server
+only renews it, and it moves when the client says what it has dealt with: POST /v1/tables/DATABASE/TABLE/consumers/NAME with
+{"at": POSITION}, as often as it likes. Who comes back with the name then gets what it did not acknowledge. Tokens (http.token-env and
 http.token-file in the configuration) are sent as Authorization: Bearer TOKEN; without any, /v1 answers on loopback
 addresses only.
 

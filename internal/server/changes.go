@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,13 +34,14 @@ import (
 type changesQuery struct {
 	spec   reader.TailSpec
 	format string
+	acked  bool // the client moves the consumer
 }
 
 // changes answers with a stream of changes.
 func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 	q, err := parseChanges(r)
 	if err != nil {
-		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "see the query parameters from, until, follow, columns, where, share, consumer, on_gap and order"})
+		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: "see the query parameters from, until, follow, columns, where, share, consumer, consumer_ack, on_gap and order"})
 		return
 	}
 	name := r.PathValue("database") + "." + r.PathValue("table")
@@ -61,6 +63,9 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 	rd, wake, unwatch := s.readerOf(name, path)
 	defer unwatch()
 	q.spec.Wake, q.spec.Beat = wake, s.beat
+	if q.acked {
+		q.spec.Acks = &s.acks
+	}
 	out := &answer{w: w, control: http.NewResponseController(w), now: s.env.Now, cut: s.cut, format: q.format, encoding: encodingOf(r)}
 	err = s.stream(r.Context(), out, rd, q, changes.Source{Database: r.PathValue("database"), Table: r.PathValue("table")})
 	if err != nil && r.Context().Err() == nil && !errors.Is(err, errGone) {
@@ -104,7 +109,7 @@ func (s *Server) stream(ctx context.Context, out *answer, rd *reader.Reader, q *
 // parseChanges reads a request.
 func parseChanges(r *http.Request) (*changesQuery, error) {
 	v := r.URL.Query()
-	known := map[string]bool{"from": true, "until": true, "follow": true, "columns": true, "where": true, "share": true, "consumer": true, "on_gap": true, "order": true}
+	known := map[string]bool{"from": true, "until": true, "follow": true, "columns": true, "where": true, "share": true, "consumer": true, "consumer_ack": true, "on_gap": true, "order": true}
 	for name := range v {
 		if !known[name] {
 			return nil, fmt.Errorf("unknown parameter %q", name)
@@ -145,6 +150,13 @@ func parseChanges(r *http.Request) (*changesQuery, error) {
 		q.spec.Columns = strings.Split(v.Get("columns"), ",")
 	}
 	q.spec.Where, q.spec.Consumer = v.Get("where"), v.Get("consumer")
+	switch text := v.Get("consumer_ack"); text {
+	case "", "server":
+	case "client":
+		q.acked = true
+	default:
+		return nil, fmt.Errorf("consumer_ack=%q: use server or client", text)
+	}
 	return q, nil
 }
 
@@ -175,6 +187,50 @@ func encodingOf(r *http.Request) string {
 		}
 	}
 	return best
+}
+
+// acknowledge is POST /v1/tables/{database}/{table}/consumers/{consumer}: the client of a stream with consumer_ack=client has
+// dealt with all before a position.
+func (s *Server) acknowledge(w http.ResponseWriter, r *http.Request) {
+	bad := func(err error) {
+		refuse(w, problem{Status: http.StatusBadRequest, What: err.Error(), Where: r.URL.Path, Do: `send {"at": POSITION} as JSON, a position that the stream told; with share=I/N if the stream has it`})
+	}
+	name := r.PathValue("database") + "." + r.PathValue("table")
+	path, err := config.TablePath(name)
+	if err != nil {
+		bad(err)
+		return
+	}
+	var body struct {
+		At string `json:"at"`
+	}
+	in := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&body); err != nil {
+		bad(fmt.Errorf("the body is no position: %w", err))
+		return
+	}
+	spec := reader.TailSpec{Consumer: r.PathValue("consumer")}
+	at, err := reader.ParsePosition(body.At)
+	if err == nil {
+		spec.Share, err = reader.ParseShare(r.URL.Query().Get("share"))
+	}
+	if err != nil {
+		bad(err)
+		return
+	}
+	rd, _, unwatch := s.readerOf(name, path)
+	defer unwatch()
+	next := int64(0)
+	if _, err = rd.Meta().LatestSchema(r.Context()); err == nil {
+		next, err = s.acks.Acknowledge(r.Context(), rd, spec, at)
+	}
+	if err != nil {
+		refuse(w, problemOf(err, r.URL.Path))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"consumer": spec.Share.Consumer(spec.Consumer), "next": next}) // sent again it does no harm
 }
 
 // readerOf opens a table. If a pipeline of this process writes it, reads hold back its expiry and its commits wake them.

@@ -45,6 +45,7 @@ type Server struct {
 	started   time.Time
 	guard     *guard
 	patience  time.Duration // of each question of Probe
+	acks      reader.Acks
 	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
 	streams   atomic.Int64  // of changes that are being told
 }
@@ -268,6 +269,7 @@ func (s *Server) routes() []route {
 		{"GET", "/metrics", s.metricsHandler()},
 		{"GET", "/v1/openapi.json", guarded(openAPI)},
 		{"GET", "/v1/tables/{database}/{table}/changes", guarded(s.changes)},
+		{"POST", "/v1/tables/{database}/{table}/consumers/{consumer}", guarded(s.acknowledge)},
 		{"POST", "/v1/tables/{database}/{table}/rows", guarded(s.pushRows)},
 		{"POST", "/v1/pipelines/{name}/resume", guarded(s.resumePipeline(false))},
 		{"POST", "/v1/pipelines/{name}/reset", guarded(s.resumePipeline(true))},
