@@ -7,6 +7,10 @@ import (
 
 // Picker finds the value of one field in records without decoding them. It is not safe for concurrent use.
 type Picker struct {
+	// Whole says that updates of Debezium tell all of the row before them (BeforeFull): one that does not may have moved the
+	// row from anywhere, and is refused.
+	Whole bool
+
 	format Format
 	path   []string
 	nest   nesting
@@ -36,7 +40,7 @@ func NewPicker(format Format, path string) (*Picker, error) {
 // Pick appends the field's text to dst: a string without quotes and escapes, a number or truth value as it is written. A
 // record without value is asked by its key. ok is false if there is no such field, it is null, or no text. The error,
 // which matches ErrRow, says that the record is no JSON up to there, or an event whose row has another value after it than
-// before.
+// before, or may have had (Whole).
 func (p *Picker) Pick(dst []byte, r *Record) (text []byte, ok bool, err error) {
 	if r.Value == nil {
 		row, err := p.unwrap(r.Key, 0, true)
@@ -64,6 +68,16 @@ func (p *Picker) Pick(dst []byte, r *Record) (text []byte, ok bool, err error) {
 	before, err := p.member(b, row, "before", false)
 	if err != nil {
 		return dst, false, err
+	}
+	if p.Whole && after >= 0 && b[after] == '{' && (before < 0 || b[before] != '{') {
+		op, err := p.member(b, row, "op", false)
+		if err != nil {
+			return dst, false, err
+		}
+		if op >= 0 && strings.HasPrefix(string(b[op:min(len(b), op+3)]), `"u"`) {
+			return dst, false, &RowError{Offset: op, Code: NoTable, Reason: fmt.Sprintf("the update does not tell the row before it, so by the field %q it may be in another table; before: full asks for all columns (REPLICA IDENTITY FULL)",
+				strings.Join(p.path, "."))}
+		}
 	}
 	old, had, err := p.object(dst, b, before)
 	if err != nil || after < 0 || b[after] != '{' {

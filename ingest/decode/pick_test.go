@@ -74,6 +74,30 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// TestPickWhole: where updates are said to tell the row before, one that does not names no table: the row may come from
+// another one.
+func TestPickWhole(t *testing.T) {
+	p, err := NewPicker(Debezium, "who")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Whole = true
+	for value, want := range map[string]string{
+		`{"before":null,"after":{"who":"x"},"op":"c"}`:              "x",
+		`{"op":"r","after":{"who":"x"}}`:                            "x",
+		`{"before":{"who":"x"},"after":{"who":"x"},"op":"u"}`:       "x",
+		`{"before":{"who":"x"},"after":null,"op":"d"}`:              "x",
+		`{"before":null,"after":{"who":"x"},"op":"u"}`:              "does not tell the row before",
+		`{"schema":{},"payload":{"op":"u","after":{"who":"x"}}}`:    "does not tell the row before",
+		`{"before":{"id":1,"who":""},"after":{"who":"x"},"op":"u"}`: "the row is in another table",
+	} {
+		text, ok, err := p.Pick(nil, &Record{Value: []byte(value)})
+		if got := string(text); err != nil && !strings.Contains(err.Error(), want) || err == nil && (!ok || got != want) {
+			t.Errorf("%s: %q %v, want %s", value, got, err, want)
+		}
+	}
+}
+
 // TestPickCosts: to find a field allocates nothing.
 func TestPickCosts(t *testing.T) {
 	p, err := NewPicker(Debezium, "who")

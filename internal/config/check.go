@@ -154,6 +154,9 @@ func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
 		if f := p.Format.Type; !choice.Header && f != "json" && f != "json-schema" && f != "debezium-json" && f != "debezium-flat-json" {
 			c.failAt(at+".table", "{%s}: fields of records of format %q cannot choose a table; use {header:NAME}", choice, f)
 		}
+		if !choice.Header {
+			c.before(at, p.Format, choice)
+		}
 	}
 	if p.Route.Max < 1 || p.Route.Max > maxRouted {
 		c.failAt(at+".route.max-tables", "%d is not between 1 and %d", p.Route.Max, maxRouted)
@@ -166,6 +169,17 @@ func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
 		c.failAt(at+".dead-letters.table", "%q is already written by pipeline %q; dead letters have a table for each pipeline", dead, other)
 	}
 	tables[dead] = p.Name
+}
+
+// before checks that events tell in which table the row before them is. By default PostgreSQL tells the key alone and has
+// placeholders for the rest, by which a delete would go to a table where the row never was.
+func (c *checker) before(at string, f Format, by Choice) {
+	switch {
+	case f.Type == "debezium-json" && f.Before == "":
+		c.failAt(at+".table", "{%s}: events of Debezium choose a table by a field only where they tell it of the row before, too: say format.before: full (all columns, as with REPLICA IDENTITY FULL or MySQL), or key if the field is a part of the source's key; else use {header:NAME}", by)
+	case f.Type == "debezium-flat-json" && f.Before != "key":
+		c.failAt(at+".table", "{%s}: records of format %q do not tell the row before, so a row whose field changes would stay in its old table: say format.before: key if the field is a part of the source's key; else use debezium-json with format.before: full, or {header:NAME}", by, f.Type)
+	}
 }
 
 var recordFields = []string{"topic", "partition", "offset", "timestamp", "key", "row-hash", "copies"}

@@ -171,7 +171,7 @@ type Format struct {
 	Unsigned    []string `yaml:"unsigned" doc:"DECIMAL columns of a MySQL source's BIGINT UNSIGNED that come as signed numbers (bigint.unsigned.handling.mode long)."`
 	Specials    string   `yaml:"specials" doc:"What becomes of infinite dates, years beyond 9999 and decimals that are no number. refuse: their records go to the dead letters. null: the cells are null." enum:"refuse,null" default:"refuse"`
 	DropRepeats bool     `yaml:"drop-repeats" doc:"With debezium-json: drop events that came before, by their position in the source's log. For tables without key; others bear repeats."`
-	Before      string   `yaml:"before" doc:"With Debezium, of a partitioned table with a primary key: what events tell of the row before. full: all columns (REPLICA IDENTITY FULL, MySQL). key: the source's key, and the partition columns are a part of it." enum:"full,key"`
+	Before      string   `yaml:"before" doc:"With Debezium, of a partitioned table with a primary key, and where {field:PATH} chooses the table: what events tell of the row before. full: all columns (REPLICA IDENTITY FULL, MySQL). key: the source's key, and the partition columns, or the fields that choose the table, are a part of it." enum:"full,key"`
 	Unavailable string   `yaml:"unavailable" doc:"With Debezium: its unavailable.value.placeholder." default:"__debezium_unavailable_value"`
 }
 

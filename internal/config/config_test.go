@@ -200,6 +200,9 @@ func TestRoutes(t *testing.T) {
 		{"s.{header:a}", "  route: {allow: \"[\"}\n", "route.allow: \"[\" is no regular expression"},
 		{"s.{header:a}_{topic}", "", "table: {topic} is unknown beside {header:NAME} and {field:PATH}"},
 		{"s.{field:a.b}", "  format: {type: avro}\n", "{field:a.b}: fields of records of format \"avro\" cannot choose a table"},
+		{"s.{field:a}", "  format: {type: debezium-json}\n", "{field:a}: events of Debezium choose a table by a field only where"},
+		{"s.{field:a}", "  format: {type: debezium-flat-json}\n", "a row whose field changes would stay in its old table"},
+		{"s.{header:b}_{field:a}", "  format: {type: debezium-flat-json, before: full}\n", "a row whose field changes would stay in its old table"},
 		{"s.{header:a}", "  route: {max-tables: 0}\n", "max-tables: 0 is not between 1 and 10000"},
 		{"s.{header:a}/x", "", "use database.table"},
 		{"s.{header:a}", "  transactions: whole\n  format: {type: debezium-json}\n", "several tables"},
@@ -207,6 +210,11 @@ func TestRoutes(t *testing.T) {
 	} {
 		if _, err := parse(c.table, c.more); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %s", c.table, c.more, err, c.want)
+		}
+	}
+	for _, format := range []string{"debezium-json, before: full", "debezium-json, before: key", "debezium-flat-json, before: key"} {
+		if _, err := parse("s.{field:a}", "  format: {type: "+format+"}\n"); err != nil {
+			t.Errorf("%s: %v", format, err)
 		}
 	}
 	for _, c := range []struct {

@@ -330,7 +330,10 @@ func (rt *routed) keys() ingest.KeyFunc {
 	format := decode.Format(rt.cfg.Format.Type)
 	for i, c := range choices {
 		if !c.Header {
-			pickers[i], _ = decode.NewPicker(format, c.Name) // New has seen that it can be made
+			var err error
+			if pickers[i], err = decode.NewPicker(format, c.Name); err == nil { // New has seen that it can be made
+				pickers[i].Whole = decode.Before(rt.cfg.Format.Before) == decode.BeforeFull
+			}
 		}
 	}
 	return func(dst []byte, r *decode.Record) ([]byte, bool, error) {
@@ -349,8 +352,8 @@ func (rt *routed) keys() ingest.KeyFunc {
 			if err != nil {
 				return dst, false, err
 			}
-			if !ok && r.Value == nil && (format == decode.Debezium || format == decode.DebeziumAvro) {
-				return dst, false, nil // a tombstone says nothing that the event before it has not said
+			if !ok && r.Value == nil && (format == decode.Debezium || format == decode.DebeziumFlat || format == decode.DebeziumAvro) {
+				return dst, false, nil // a tombstone says nothing that the event or row before it has not said
 			}
 			if !ok {
 				return dst, false, &decode.RowError{Offset: -1, Code: decode.NoTable, Reason: fmt.Sprintf("the record has no %s, which chooses its table", c)}

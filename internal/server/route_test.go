@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/calve-io/calve/ingest"
+	"github.com/calve-io/calve/ingest/decode"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
@@ -159,6 +160,31 @@ func TestRouteByField(t *testing.T) {
 	await(t, "no letters", func() bool { return len(x.unrouted("default.all__dead")) == 2 })
 	if err := r.end(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRouteTombstones: a tombstone says nothing that what was before it has not said, so it needs no table; where its key
+// tells the table it goes there.
+func TestRouteTombstones(t *testing.T) {
+	for _, c := range []struct {
+		format, key string
+		ok, letter  bool
+	}{
+		{"debezium-json", `{"id":1}`, false, false},
+		{"debezium-flat-json", `{"id":1}`, false, false},
+		{"debezium-flat-json", `{"id":1,"who":"a"}`, true, false},
+		{"json", `{"id":1}`, false, true},
+	} {
+		cfg := config.Pipeline{Name: "all", Table: "shop.{field:who}", Route: config.Route{Allow: ".*"}, Format: config.Format{Type: c.format, Before: "key"}}
+		routes, err := config.NewRoutes(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt := &routed{cfg: cfg, routes: routes}
+		key, ok, err := rt.keys()(nil, &decode.Record{Key: []byte(c.key)})
+		if ok != c.ok || errors.Is(err, decode.ErrRow) != c.letter || ok && string(key) != keyOf([]string{"a"}) {
+			t.Errorf("%s %s: %q %v %v", c.format, c.key, key, ok, err)
+		}
 	}
 }
 
