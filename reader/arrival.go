@@ -46,9 +46,12 @@ func ParseOrder(s string) (Order, error) {
 	return Stored, fmt.Errorf("%w: order %q: use stored or arrival", ErrQuery, s)
 }
 
-// sortedAtOnce is how much of the columns of a snapshot is held to be sorted: the changes of a flush, mostly. Where they are more
+// sortedAtOnce is how much of the rows of a snapshot is held to be sorted: the changes of a flush, mostly. Where they are more
 // their files are read again for each part of the order.
 const sortedAtOnce = 64 << 20
+
+// sortedRow is what is held of a row beside its columns: where it is (numbered), its sequence number and its kind.
+const sortedRow = 16 + 8 + 1
 
 // arrives is an error if the changes of the table have no order of arrival.
 func (v *view) arrives(images bool) error {
@@ -127,7 +130,7 @@ func (t *tail) ordered(snap *manifest.Snapshot, some []manifest.Entry) error {
 	return nil
 }
 
-// sorter tells rows of files in the order of their sequence numbers. It holds about most bytes of columns.
+// sorter tells rows of files in the order of their sequence numbers. It holds about most bytes of rows, and a batch of a file.
 type sorter struct {
 	tell teller
 	base Changes
@@ -143,34 +146,35 @@ type numbered struct {
 // errTooMuch: there are more rows than are to be held.
 var errTooMuch = errors.New("more rows than are sorted at once")
 
-// part tells the rows with numbers from least to most, both included. If they are too many it does so by halves.
+// part tells the rows with numbers from least to most, both included. If they are too many it does so by halves, and those of one
+// number as they are stored.
 func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most int64) error {
 	rows, order, err := s.gather(ctx, files, least, most)
-	if errors.Is(err, errTooMuch) {
-		rows, order = nil, nil
+	switch {
+	case errors.Is(err, errTooMuch) && least == most:
+		return s.read(ctx, files, least, most, func(rows datafile.Rows) error {
+			return s.say(rows, rows.Kinds)
+		})
+	case errors.Is(err, errTooMuch):
 		half := least + int64(uint64(most-least)/2)
 		if err = s.part(ctx, files, least, half); err == nil {
 			err = s.part(ctx, files, half+1, most)
 		}
 		return err
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	slices.SortStableFunc(order, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
-	sc := s.tell.v.arrowSchema(s.tell.cols)
 	srcs := make([]arrow.Array, len(rows))
 	for len(order) > 0 {
 		n := min(len(order), lsm.DefaultBatchRows)
 		ranges := make([]lsm.Range, 0, n)
-		kinds := make([]schema.RowKind, n)
-		plain := true
+		kinds := make([]int8, n)
 		for i, o := range order[:n] {
 			ranges = append(ranges, lsm.Range{Src: o.src, Start: o.row, N: 1})
 			if k := rows[o.src].Kinds; k != nil {
-				kinds[i] = schema.RowKind(k[o.row])
+				kinds[i] = k[o.row]
 			}
-			plain = plain && kinds[i] == schema.Insert
 		}
 		out := datafile.Rows{N: n, Cols: make([]arrow.Array, len(s.tell.cols))}
 		for c := range out.Cols {
@@ -181,21 +185,46 @@ func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most i
 				return err
 			}
 		}
-		c := s.base
-		if c.Rec = batch(sc, out); !plain {
-			c.RowKinds = kinds
-		}
-		if !s.tell.yield(c, nil) {
-			return errEnd
+		if err := s.say(out, kinds); err != nil {
+			return err
 		}
 		order = order[n:]
 	}
 	return nil
 }
 
-// gather reads the rows with numbers from least to most, as they are stored.
+// say tells rows in their order.
+func (s *sorter) say(rows datafile.Rows, kinds []int8) error {
+	c := s.base
+	c.Rec, c.RowKinds = batch(s.tell.v.arrowSchema(s.tell.cols), rows), rowKinds(kinds)
+	if !s.tell.yield(c, nil) {
+		return errEnd
+	}
+	return nil
+}
+
+// gather holds the rows with numbers from least to most, as they are stored.
 func (s *sorter) gather(ctx context.Context, files []manifest.Entry, least, most int64) (all []datafile.Rows, order []numbered, err error) {
 	held := int64(0)
+	err = s.read(ctx, files, least, most, func(rows datafile.Rows) error {
+		held += sortedRow * int64(rows.N)
+		for _, c := range rows.Cols {
+			held += int64(c.Data().SizeInBytes())
+		}
+		if held > s.most {
+			return errTooMuch
+		}
+		for row, seq := range rows.Seq {
+			order = append(order, numbered{seq, int32(len(all)), int32(row)})
+		}
+		all = append(all, rows)
+		return nil
+	})
+	return all, order, err
+}
+
+// read hands take the rows with numbers from least to most, as they are stored, and ends with its error.
+func (s *sorter) read(ctx context.Context, files []manifest.Entry, least, most int64, take func(datafile.Rows) error) error {
 	spec := fileSpec{ReadSpec: datafile.ReadSpec{Cols: s.tell.cols}, only: s.tell.only}
 	if spec.only != nil {
 		spec.Prune = pruneBy(s.tell.v, spec.only)
@@ -207,41 +236,33 @@ func (s *sorter) gather(ctx context.Context, files []manifest.Entry, least, most
 		}
 		part, err := s.tell.v.part(&files[i])
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		rd, err := s.tell.r.openRows(ctx, s.tell.v, part.Dir, f, spec, nil)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		if rd == nil {
 			continue
 		}
 		var failed error
 		err = drain(rd, func(rows datafile.Rows) bool {
-			if rows, failed = numberedFrom(rows, f, least, most); failed != nil || rows.N == 0 {
-				return failed == nil
+			if rows, failed = numberedFrom(rows, f, least, most); failed == nil && rows.N > 0 {
+				failed = take(rows)
 			}
-			for _, c := range rows.Cols {
-				held += int64(c.Data().SizeInBytes())
-			}
-			if held > s.most && least < most {
-				failed = errTooMuch
-				return false
-			}
-			for row, seq := range rows.Seq {
-				order = append(order, numbered{seq, int32(len(all)), int32(row)})
-			}
-			all = append(all, rows)
-			return true
+			return failed == nil
 		})
 		if failed != nil {
 			err = failed
 		}
-		if err = errors.Join(err, rd.Close()); err != nil {
-			return nil, nil, err
+		if cerr := rd.Close(); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return all, order, nil
+	return nil
 }
 
 // numberedFrom takes the rows of a batch with numbers from least to most. They are copied unless all are taken, so that no

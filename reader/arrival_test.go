@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -225,5 +226,75 @@ func TestArrivalRefused(t *testing.T) {
 	}
 	if _, err := reader.ParseOrder("key"); !errors.Is(err, reader.ErrQuery) {
 		t.Error(err)
+	}
+}
+
+// twice is a table of one bucket with a file and a copy of it, so that each sequence number is that of two rows.
+func twice(t *testing.T, rows int) *reader.Reader {
+	t.Helper()
+	x := newTable(t, true, "bucket", "1")
+	var one []change
+	for i := range rows {
+		one = append(one, change{schema.Insert, "a", int64(rows - i), "one"})
+	}
+	x.write(one)
+	for info, err := range storage.Walk(t.Context(), x, "p=a") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := storage.ReadAll(t.Context(), x, info.Name, 1<<20)
+		if err == nil {
+			err = x.Put(t.Context(), path.Join(path.Dir(info.Name), "copy-"+path.Base(info.Name)), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x.forged(func(es []manifest.Entry) []manifest.Entry {
+		if len(es) != 1 {
+			t.Fatal(es)
+		}
+		es = append(es, es[0])
+		es[1].File.Name = "copy-" + es[0].File.Name
+		return es
+	})
+}
+
+// widest tells how many rows a stream has, and how many come at once at the most.
+func widest(t *testing.T, r *reader.Reader, spec reader.TailSpec) (all, most int64) {
+	t.Helper()
+	for c, err := range r.Tail(t.Context(), spec) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Rec != nil {
+			all, most = all+c.Rec.NumRows(), max(most, c.Rec.NumRows())
+		}
+	}
+	return all, most
+}
+
+// TestArrivalBound: what rows need beside their columns counts, and rows of one number that are too many come as they are stored.
+func TestArrivalBound(t *testing.T) {
+	x := newTable(t, true)
+	x.write(some(1000, "one"))
+	const bound = 4 << 10
+	spec := reader.TailSpec{Order: reader.Arrival, Columns: []string{}} // rows without columns
+	if all, most := widest(t, x.reader(), reader.SortAtOnce(spec, bound)); all != 1000 || most*reader.SortedRow > bound {
+		t.Errorf("%d of 1000 rows; %d are sorted at once, which need %d bytes", all, most, most*reader.SortedRow)
+	}
+	r := twice(t, 20)
+	var want []string
+	for id := 20; id > 0; id-- {
+		row := fmt.Sprint("1 +I a/", id, " one")
+		want = append(want, row, row)
+	}
+	for _, bound := range []int64{1 << 20, 1} {
+		if got, _ := cells(t, r, reader.SortAtOnce(reader.TailSpec{Order: reader.Arrival}, bound)); !slices.Equal(got, want) {
+			t.Errorf("%d bytes at once: got %v", bound, got)
+		}
+	}
+	if all, most := widest(t, r, reader.SortAtOnce(spec, 1)); all != 40 || most != 1 {
+		t.Errorf("%d of 40 rows; %d of one number are held at once", all, most)
 	}
 }

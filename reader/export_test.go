@@ -38,3 +38,6 @@ func (r *Reader) ScanThrough(ctx context.Context, snapshot, schemaID int64) iter
 		}
 	}
 }
+
+// SortedRow is what is counted of a row that is sorted, beside its columns.
+const SortedRow = sortedRow
