@@ -31,7 +31,7 @@ type Letter struct {
 	Headers   []decode.Header `json:"headers,omitempty"`
 	Key       []byte          `json:"key"`                 // nil: none
 	Raw       []byte          `json:"value"`               // the record's value; nil: a tombstone
-	Size      int64           `json:"size"`                // bytes of the value
+	Size      int64           `json:"size"`                // bytes of the value; of a row of Arrow, of what is kept
 	Truncated bool            `json:"truncated,omitempty"` // value, key or headers are not whole: the whole is at the source
 	Code      decode.Code     `json:"code"`
 	Reason    string          `json:"message"`
@@ -67,8 +67,9 @@ func newLetter(r *decode.Record, source string, reason error) Letter {
 		Key: r.Key, Raw: r.Value, Size: int64(len(r.Value) + r.Cut), Truncated: r.Cut > 0,
 		Code: decode.CodeOf(reason), Reason: reasonOf(reason), Attempt: 1}
 	if r.Rows != nil { // as JSON, which can be looked at, and decoded again
-		l.Raw = decode.RowText(r.Rows, r.Row)
-		l.Size = int64(len(l.Raw))
+		var whole bool
+		l.Raw, whole = decode.RowText(r.Rows, r.Row, maxRaw)
+		l.Size, l.Truncated = int64(len(l.Raw)), !whole
 	}
 	if len(l.Raw) > maxRaw {
 		l.Raw, l.Truncated = l.Raw[:maxRaw], true

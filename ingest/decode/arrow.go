@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -261,26 +260,4 @@ func half(v uint16) float64 {
 		return math.Inf(int(sign))
 	}
 	return sign * math.Ldexp(1024+frac, exp-25)
-}
-
-// RowText gives a row of a batch as a JSON object, for those who look at rows that were refused.
-func RowText(b arrow.RecordBatch, row int) (out []byte) {
-	defer func() {
-		if recover() != nil { // a broken batch
-			out = []byte("{}")
-		}
-	}()
-	out = append(out, '{')
-	for i, f := range b.Schema().Fields() {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		name, _ := json.Marshal(f.Name)
-		v, err := json.Marshal(b.Column(i).GetOneForMarshal(row))
-		if err != nil { // NaN, and infinities
-			v, _ = json.Marshal(b.Column(i).ValueStr(row))
-		}
-		out = append(append(append(out, name...), ':'), v...)
-	}
-	return append(out, '}')
 }

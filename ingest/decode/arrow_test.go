@@ -2,10 +2,12 @@ package decode
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -85,8 +87,19 @@ func TestArrowValues(t *testing.T) {
 		if err != nil && (!errors.Is(err, ErrRow) || !strings.Contains(got, c.want)) || err == nil && got != c.want {
 			t.Errorf("%s: gives %s, want %s", name, got, c.want)
 		}
-		if text := string(RowText(b, 1)); text != `{"v":null,"n":2}` {
+		if text, whole := RowText(b, 1, 100); string(text) != `{"v":null,"n":2}` || !whole {
 			t.Errorf("%s: %s", name, text)
+		}
+		all = batchOf(t, `[{"v":`+c.json+`}]`, arrowField("v", c.typ))
+		v, err := json.Marshal(all.Column(0).GetOneForMarshal(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, most := range []int{1000, 8} {
+			want := `{"v":` + string(v) + `}`
+			if text, whole := RowText(all, 0, most); whole != (len(want) <= most) || len(text) != min(len(want), most) || whole && !jsonAlike(string(text), want) {
+				t.Errorf("%s: %s, want %s", name, text, want)
+			}
 		}
 	}
 }
@@ -120,6 +133,35 @@ func TestArrowColumns(t *testing.T) {
 	}
 	if _, err := ColumnsOfArrow(arrow.NewSchema([]arrow.Field{arrowField("a", arrow.FixedWidthTypes.Duration_s)}, nil)); err == nil {
 		t.Error("a duration is a column")
+	}
+}
+
+// jsonAlike: the same but for the order of members.
+func jsonAlike(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// TestRowTextBound: what a refused row comes to is bounded, whatever count a few bytes say, or how often they are referred to.
+func TestRowTextBound(t *testing.T) {
+	const n, most = 1_000_000, 1000
+	off := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes([]int32{0, n}))
+	nulls := arrow.ListOf(arrow.Null)
+	many := array.NewListData(array.NewData(nulls, 1, []*memory.Buffer{nil, off}, []arrow.ArrayData{array.NewNull(n).Data()}, 0, 0))
+	long, err := json.Marshal([]map[string]string{{"v": strings.Repeat("x", n)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	str := batchOf(t, string(long), arrowField("v", arrow.BinaryTypes.String)).Column(0)
+	words := array.NewDictionaryArray(&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String},
+		array.MakeFromData(array.NewData(arrow.PrimitiveTypes.Int32, 1, []*memory.Buffer{nil, memory.NewBufferBytes(make([]byte, 4))}, nil, 0, 0)), str)
+	for _, a := range []arrow.Array{many, str, words} {
+		b := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{arrowField("a", a.DataType())}, nil), []arrow.Array{a}, 1)
+		var text []byte
+		whole := true
+		if got := testing.AllocsPerRun(1, func() { text, whole = RowText(b, 0, most) }); whole || len(text) != most || got > 1000 {
+			t.Errorf("%s: %d bytes, %v allocations", a.DataType(), len(text), got)
+		}
 	}
 }
 
