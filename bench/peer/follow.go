@@ -94,8 +94,7 @@ func (f follow) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 	if cfg.out == "" {
 		return nil
 	}
-	name := time.Now().UTC().Format(time.DateOnly) + "-" + commit(ctx) + "-follow.txt"
-	return os.WriteFile(filepath.Join(cfg.out, "results", name), []byte(text), 0o644)
+	return saveLines(ctx, cfg.out, "follow", text)
 }
 
 // measure gives the line of one interval.

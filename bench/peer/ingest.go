@@ -99,8 +99,7 @@ func (g ingest) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 	if cfg.out == "" {
 		return nil
 	}
-	name := time.Now().UTC().Format(time.DateOnly) + "-" + commit(ctx) + "-ingest.txt"
-	return os.WriteFile(filepath.Join(cfg.out, "results", name), []byte(text), 0o644)
+	return saveLines(ctx, cfg.out, "ingest", text)
 }
 
 // rounds lets both sides read the topic in turn. The first round warms up the disk and the broker and does not count.
@@ -138,8 +137,8 @@ func (g ingest) rounds(ctx context.Context, cfg config, dir string, out io.Write
 			ratios = append(ratios, now[0]/now[1])
 		}
 	}
-	line := fmt.Sprintf("ingest: messages=%d %s calve_rows_per_cpu_s=%s flink_rows_per_cpu_s=%s calve_rss_mib=%d flink_rss_mib=%d\n", g.messages,
-		ratioText("ingest_vs_flink", spreadOf(ratios)), spreadOf(rates[0]), spreadOf(rates[1]), most[0]>>20, most[1]>>20)
+	line := fmt.Sprintf("ingest: messages=%d%s calve_rows_per_cpu_s=%.0f flink_rows_per_cpu_s=%.0f calve_rss_mib=%d flink_rss_mib=%d\n", g.messages,
+		ratioText("ingest_vs_flink", spreadOf(ratios)), spreadOf(rates[0]).median, spreadOf(rates[1]).median, most[0]>>20, most[1]>>20)
 	fmt.Fprint(out, line)
 	return text + line, nil
 }
