@@ -243,6 +243,21 @@ func TestRouteLateTable(t *testing.T) {
 	x.stop()
 }
 
+// TestRoutePendingAlone: the only table known is one whose pipeline does not come, and its records are more than are kept
+// for it. The tables of other records are found, and it has its own when it comes.
+func TestRoutePendingAlone(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(2, "t"))
+	x := newRoutes(t, b, nil, 8<<10, func(key string) bool { return key != "broken" })
+	for range 20 {
+		x.sendKeys(many(300, "broken")...)
+	}
+	x.sendKeys("good", "good")
+	x.all("good")
+	x.begin("broken")
+	x.all("broken")
+	x.stop()
+}
+
 // TestRouteFails lets the tables of a route fail at random, with and without effect, while it runs, over several runs.
 func TestRouteFails(t *testing.T) {
 	r := schematest.Rand(t)

@@ -235,14 +235,14 @@ func (s *stream) choose(ctx context.Context, r *decode.Record) (string, error) {
 	return c.table, c.refused
 }
 
-// room waits for tables whose feeds are full: for as long as it takes if the stream is for one table alone, else for a
-// moment. hand leaves the others behind.
+// room waits for tables whose feeds are full: for as long as it takes if the stream is for one table alone that has a
+// pipeline, else for a moment. hand leaves the others behind.
 func (s *stream) room(ctx context.Context, parts []dealt) error {
 	var over <-chan time.Time
 	for {
 		s.r.mu.Lock()
 		full := s.fullLocked(parts)
-		alone := len(s.subs) == 1
+		alone := s.aloneLocked()
 		s.r.mu.Unlock()
 		if len(full) == 0 {
 			return nil
@@ -261,6 +261,15 @@ func (s *stream) room(ctx context.Context, parts []dealt) error {
 	}
 }
 
+// aloneLocked reports whether the stream is for one table alone. One whose pipeline has not come may never have one, and
+// those of other records must be found all the same; Route.mu is held.
+func (s *stream) aloneLocked() bool {
+	for f := range s.subs {
+		return len(s.subs) == 1 && !f.pending
+	}
+	return false
+}
+
 // fullLocked gives the feeds of the stream that have no room for what is theirs; Route.mu is held.
 func (s *stream) fullLocked(parts []dealt) (full []*routeFeed) {
 	for i := range parts {
@@ -275,7 +284,7 @@ func (s *stream) fullLocked(parts []dealt) (full []*routeFeed) {
 
 // hand gives the tables what is theirs; Route.mu is held.
 func (s *stream) hand(parts []dealt) {
-	if len(s.subs) > 1 {
+	if !s.aloneLocked() {
 		for _, f := range s.fullLocked(parts) {
 			if f.stream == s {
 				s.sync(f)
