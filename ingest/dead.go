@@ -244,7 +244,7 @@ func (d *DeadTable) Close(ctx context.Context) error {
 		return nil
 	}
 	t := d.table
-	d.table = nil
+	d.table, d.added = nil, 0
 	return t.Close(ctx)
 }
 

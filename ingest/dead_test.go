@@ -419,3 +419,49 @@ func hardRecords(t *testing.T) {
 }
 
 func init() { hard[22] = hardRecords }
+
+// unwilling is a store of which commits fail while it is told to.
+type unwilling struct {
+	storage.Store
+	on bool
+}
+
+func (f *unwilling) PutIfAbsent(ctx context.Context, name string, data []byte) error {
+	if f.on {
+		return errors.New("the storage does not answer")
+	}
+	return f.Store.PutIfAbsent(ctx, name, data)
+}
+
+// TestDeadLettersTries: tries that failed, each with an end of the table, do not count as letters.
+func TestDeadLettersTries(t *testing.T) {
+	store := &unwilling{Store: storage.NewMem()}
+	d := NewDeadLetters(store, DeadLetterSettings{TotalBytes: 200 << 10, Engine: engine.Settings{}}, testEnv())
+	ctx := t.Context()
+	letter := Letter{Topic: "t", Raw: make([]byte, 20<<10), Code: decode.NoTable}
+	if err := errors.Join(d.Add(ctx, letter), d.Flush(ctx, Progress{})); err != nil {
+		t.Fatal(err)
+	}
+	store.on = true
+	for try := range 20 { // as a route does
+		letter.Offset = 1
+		err := d.Add(ctx, letter)
+		if err == nil {
+			within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			err = d.Flush(within, Progress{})
+			cancel()
+		}
+		if errors.Is(err, ErrDeadLettersFull) {
+			t.Fatalf("try %d with the same letter: %v", try, err)
+		}
+		if err == nil {
+			t.Fatal("it does not fail")
+		}
+		_ = d.Close(ctx)
+		store.on = false
+		if err := d.open(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		store.on = true
+	}
+}
