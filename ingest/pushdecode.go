@@ -71,7 +71,7 @@ func (p *Pusher) hold(q *pushed, n int64) error {
 func (p *Pusher) decode(ctx context.Context, q *pushed) error {
 	s := p.schema.Load()
 	for range maxPushSchemas {
-		err := p.decodeBy(q, s)
+		err := p.decodeBy(ctx, q, s)
 		var need *decode.NeedSchema
 		switch {
 		case errors.As(err, &need):
@@ -103,11 +103,12 @@ func (p *Pusher) decode(ctx context.Context, q *pushed) error {
 }
 
 // decodeBy makes rows by a schema. A need for another one is given as it is.
-func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
+func (p *Pusher) decodeBy(ctx context.Context, q *pushed, s *schema.Schema) error {
 	cfg := p.cfg.Decode
 	cfg.Schema = s
 	if q.Arrow {
 		cfg.Format = decode.Arrow
+		cfg.MaxSwell = p.cfg.Waiting + 8*int64(len(q.Body)) // an element may be a bit
 	}
 	dec, err := decode.New(cfg)
 	if err != nil {
@@ -115,7 +116,7 @@ func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
 	}
 	q.rows = decoded{schema: s}
 	if q.Arrow {
-		if err := p.decodeArrow(q, dec); err != nil {
+		if err := p.decodeArrow(ctx, q, dec); err != nil {
 			return err
 		}
 		return p.keep(q, dec)
@@ -126,7 +127,7 @@ func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if err := p.decodeRow(q, dec, &decode.Record{Topic: pushSource, Offset: number, Value: line}); err != nil {
+		if err := p.decodeRow(ctx, q, dec, &decode.Record{Topic: pushSource, Offset: number, Value: line}); err != nil {
 			return err
 		}
 	}
@@ -134,7 +135,7 @@ func (p *Pusher) decodeBy(q *pushed, s *schema.Schema) error {
 }
 
 // decodeArrow makes rows of an Arrow stream.
-func (p *Pusher) decodeArrow(q *pushed, dec decode.Decoder) error {
+func (p *Pusher) decodeArrow(ctx context.Context, q *pushed, dec decode.Decoder) error {
 	in, err := decode.OpenArrowStream(q.Body)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrStream, err)
@@ -152,21 +153,29 @@ func (p *Pusher) decodeArrow(q *pushed, dec decode.Decoder) error {
 		}
 		for i := range int(b.NumRows()) {
 			number++
-			if err := p.decodeRow(q, dec, &decode.Record{Topic: pushSource, Offset: number, Rows: b, Row: i}); err != nil {
+			if err := p.decodeRow(ctx, q, dec, &decode.Record{Topic: pushSource, Offset: number, Rows: b, Row: i}); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// lookEvery is after how many rows it is looked at whether anybody still waits for them.
+const lookEvery = 64
+
 // decodeRow makes rows of a line, or of a row of Arrow.
-func (p *Pusher) decodeRow(q *pushed, dec decode.Decoder, r *decode.Record) error {
+func (p *Pusher) decodeRow(ctx context.Context, q *pushed, dec decode.Decoder, r *decode.Record) error {
 	d := &q.rows
 	if d.lines++; d.lines > int64(p.cfg.MaxRows) {
 		return fmt.Errorf("%w: it has more than %d lines", ErrTooMuch, p.cfg.MaxRows)
 	}
+	if d.lines%lookEvery == 0 && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	err := dec.Decode(r)
 	switch {
+	case errors.Is(err, decode.ErrSwell):
+		return fmt.Errorf("%w: %w", ErrTooMuch, err)
 	case errors.Is(err, decode.ErrRow):
 		if err := p.refuse(q, r, err); err != nil {
 			return err

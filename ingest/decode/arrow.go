@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -20,6 +21,7 @@ type arrowDecoder struct {
 	bound arrow.RecordBatch // whose buffers the plan has
 	wide  [32]byte          // scratch for decimals
 	size  int               // of the row's texts and elements
+	all   int64             // of those of all rows, also of those that were refused
 }
 
 func newArrowDecoder(rows rowBuilder) *arrowDecoder {
@@ -27,6 +29,9 @@ func newArrowDecoder(rows rowBuilder) *arrowDecoder {
 	d.op = d.opField()
 	return d
 }
+
+// ErrSwell: the rows of Arrow batches come to more than Config.MaxSwell.
+var ErrSwell = errors.New("the texts and elements of all rows come to more than the limit")
 
 // Decode implements Decoder.
 func (d *arrowDecoder) Decode(r *Record) error {
@@ -42,7 +47,11 @@ func (d *arrowDecoder) Decode(r *Record) error {
 	}
 	d.open()
 	d.kind, d.made, d.size, d.replace, d.oldKeyText = opState{}, 0, 0, false, nil
-	return d.close(d.row(r) < 0, d.size)
+	at := d.row(r)
+	if d.all += int64(max(0, d.size-8*len(d.plan.kids))); d.cfg.MaxSwell > 0 && d.all > d.cfg.MaxSwell {
+		return fmt.Errorf("%w of %d bytes", ErrSwell, d.cfg.MaxSwell)
+	}
+	return d.close(at < 0, d.size)
 }
 
 // bind takes the buffers of a batch.
@@ -93,7 +102,7 @@ func (d *arrowDecoder) row(r *Record) int {
 		}
 	}
 	if d.size > d.cfg.MaxRecordBytes {
-		return d.refuse(TooLarge, -1, nil, fmt.Sprintf("the row has more than the record size limit of %d bytes", d.cfg.MaxRecordBytes))
+		return d.bigRow(nil)
 	}
 	kind := schema.Insert
 	if d.kind.set {
@@ -119,7 +128,9 @@ func (d *arrowDecoder) value(i int, n *arrowNode) int {
 		if !ok {
 			return d.brokenBatch(n)
 		}
-		d.size += len(s)
+		if d.size += len(s); d.size > d.cfg.MaxRecordBytes {
+			return d.bigRow(n.to)
+		}
 		return d.putData(s, -1, 0, &n.cell)
 	case arrowDecimal:
 		w := n.width
@@ -238,6 +249,10 @@ func (d *arrowDecoder) structure(i int, n *arrowNode) int {
 		}
 	}
 	return 0
+}
+
+func (d *arrowDecoder) bigRow(c *column) int {
+	return d.refuse(TooLarge, -1, c, fmt.Sprintf("the row has more than the record size limit of %d bytes", d.cfg.MaxRecordBytes))
 }
 
 func (d *arrowDecoder) brokenBatch(n *arrowNode) int {

@@ -269,6 +269,62 @@ func TestArrowStreamHostile(t *testing.T) {
 	}
 }
 
+// arrayOf makes an array of offsets, or indices, and what they are of.
+func arrayOf(typ arrow.DataType, limits []int32, inside arrow.Array) arrow.Array {
+	first := []*memory.Buffer{nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(limits))}
+	if arrow.IsBaseBinary(typ.ID()) {
+		return array.MakeFromData(array.NewData(typ, len(limits)-1, append(first, inside.Data().Buffers()[1]), nil, 0, 0))
+	}
+	return array.MakeFromData(array.NewData(typ, len(limits)-1, first, []arrow.ArrayData{inside.Data()}, 0, 0))
+}
+
+// TestArrowOverlap: what rows have is in the stream once, so that the work of a stream is bounded by its bytes.
+func TestArrowOverlap(t *testing.T) {
+	i8 := arrow.PrimitiveTypes.Int8
+	ten := batchOf(t, `[{"v":1},{"v":2},{"v":3},{"v":4},{"v":5},{"v":6},{"v":7},{"v":8},{"v":9},{"v":10}]`, arrowField("v", i8)).Column(0)
+	list := arrow.ListOf(i8)
+	for _, c := range []struct {
+		a    arrow.Array
+		want string
+	}{
+		{arrayOf(list, []int32{0, 4, 4, 10}, ten), ""}, {arrayOf(list, []int32{3, 4, 9}, ten), ""}, {arrayOf(arrow.BinaryTypes.Binary, []int32{0, 4, 10}, ten), ""},
+		{arrayOf(list, []int32{0, 10, 0, 10}, ten), "run backwards"}, {arrayOf(list, []int32{0, 4, 11}, ten), "beyond the values"}, {arrayOf(list, []int32{-1, 4}, ten), "run backwards"},
+		{arrayOf(arrow.BinaryTypes.Binary, []int32{0, 10, 0, 10}, ten), "run backwards"},
+		{arrayOf(arrow.ListOf(list), []int32{0, 3}, arrayOf(list, []int32{0, 10, 0, 10}, ten)), "run backwards"},
+	} {
+		b := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{arrowField("a", c.a.DataType())}, nil), []arrow.Array{c.a}, int64(c.a.Len()))
+		err := new(arrowChecker).batch(b)
+		if got := fmt.Sprint(err); (c.want == "") != (err == nil) || !strings.Contains(got, c.want) {
+			t.Errorf("%v: %v, want %q", c.a, err, c.want)
+		}
+	}
+	for _, a := range []arrow.Array{arrayOf(list, []int32{0, 10, 0, 10}, ten), arrayOf(arrow.ListOf(arrow.Null), []int32{0, 4000}, array.NewNull(4000))} {
+		b := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{arrowField("a", a.DataType())}, nil), []arrow.Array{a}, int64(a.Len()))
+		if _, err := readStream(t, arrowDecoderOf(t, tableOf(t, "b INT")), arrowStreamOf(t, nil, b)); err == nil {
+			t.Errorf("a stream of %v is taken", a.DataType())
+		}
+	}
+}
+
+// TestArrowSwell: rows that refer to one long word any number of times are bounded all together, refused ones too.
+func TestArrowSwell(t *testing.T) {
+	word := batchOf(t, `[{"v":"`+strings.Repeat("x", 1000)+`"}]`, arrowField("v", arrow.BinaryTypes.String)).Column(0)
+	index := array.MakeFromData(array.NewData(arrow.PrimitiveTypes.Int32, 100, []*memory.Buffer{nil, memory.NewBufferBytes(make([]byte, 400))}, nil, 0, 0))
+	words := array.NewDictionaryArray(&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}, index, word)
+	b := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{arrowField("a", words.DataType())}, nil), []arrow.Array{words}, 100)
+	for column, refused := range map[string]bool{"a STRING": false, "a INT": true} {
+		d, err := New(Config{Schema: tableOf(t, column), Format: Arrow, MaxSwell: 50_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 51 {
+			if err = d.Decode(&Record{Rows: b, Row: i}); errors.Is(err, ErrRow) != (refused && i < 50) || errors.Is(err, ErrSwell) != (i == 50) {
+				t.Fatalf("%s: row %d: %v", column, i, err)
+			}
+		}
+	}
+}
+
 func FuzzArrowStream(f *testing.F) {
 	f.Add(hostileArrow(f))
 	d := arrowDecoderOf(f, tableOf(f, hostileArrowColumns))

@@ -13,7 +13,12 @@ import (
 
 // ArrowStream reads the batches of an Arrow stream (Arrow's IPC streaming format) that is in memory, and may come from
 // anywhere: before the library reads it, every length in its metadata is held against the bytes that are there.
-type ArrowStream struct{ in *ipc.Reader }
+// Of its batches every offset is held against the values, so that what the rows have is in the stream, once; but for the
+// words of dictionaries, which rows may refer to any number of times.
+type ArrowStream struct {
+	in    *ipc.Reader
+	check arrowChecker
+}
 
 // OpenArrowStream checks a stream and reads its schema. Streams whose buffers are compressed are refused: what they come to
 // is not known beforehand.
@@ -25,13 +30,14 @@ func OpenArrowStream(b []byte) (*ArrowStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ArrowStream{in}, nil
+	return &ArrowStream{in: in}, nil
 }
 
 // Next gives the next batch, which is valid until the call after; io.EOF: there is none.
 func (s *ArrowStream) Next() (arrow.RecordBatch, error) {
 	if s.in.Next() {
-		return s.in.RecordBatch(), nil
+		b := s.in.RecordBatch()
+		return b, s.check.batch(b)
 	}
 	if err := s.in.Err(); err != nil {
 		return nil, err
@@ -52,6 +58,7 @@ const (
 	maxArrowFields = 20_000
 	maxArrowMeta   = 100_000 // entries
 	maxArrowDepth  = 64
+	maxDeltas      = 4 << 30 // bytes: each addition to a dictionary copies what it has
 )
 
 // What a message is (Message.fbs, union MessageHeader).
@@ -64,6 +71,7 @@ const (
 // checkStream walks over the messages of a stream: each a mark of 0xffffffff, the length of its metadata, the metadata and
 // a body, whose length the metadata says. A length of 0 ends the stream.
 func checkStream(b []byte) error {
+	size, deltas := int64(len(b)), int64(0)
 	for first := true; ; first = false {
 		if len(b) == 0 && !first { // its end may be left out
 			return nil
@@ -84,10 +92,15 @@ func checkStream(b []byte) error {
 		if n < 4 || n > int64(len(b)) {
 			return errStream
 		}
-		f := flat{b: b[:n]}
+		f := flat{b: b[:n], most: 8 * size}
 		body, err := f.message(first)
 		if err != nil {
 			return err
+		}
+		if f.delta {
+			if deltas++; deltas > 1 && deltas*size > maxDeltas {
+				return errors.New("its dictionaries grow too often; send each whole, or more rows in a batch")
+			}
 		}
 		if b = b[n:]; body < 0 || body > int64(len(b)) {
 			return errStream
@@ -100,7 +113,9 @@ func checkStream(b []byte) error {
 type flat struct {
 	b            []byte
 	bad          bool
-	fields, meta int // counted
+	fields, meta int   // counted
+	most         int64 // values that an array may have: no type of columns takes less than a bit for one
+	delta        bool  // it adds to a dictionary
 }
 
 func (f *flat) at(i, n int) []byte {
@@ -172,6 +187,9 @@ func (f *flat) message(first bool) (body int64, err error) {
 		if i := f.field(table, 1); i > 0 {
 			err = f.batch(f.refer(i))
 		}
+		if i := f.field(table, 2); i > 0 {
+			f.delta = f.at(i, 1)[0] != 0
+		}
 	case headBatch:
 		err = f.batch(table)
 	default:
@@ -197,13 +215,26 @@ func (f *flat) column(table, depth int) {
 	}
 }
 
-// batch checks a batch: its nodes, buffers, compression and counts of buffers.
+// batch checks a batch: its rows, nodes (which say how many values an array has), buffers, compression and counts of buffers.
 func (f *flat) batch(table int) error {
-	f.vector(table, 1, 16)
+	if i := f.field(table, 0); i > 0 {
+		f.count(i)
+	}
+	from, n := f.vector(table, 1, 16)
+	for k := range n {
+		f.count(from + 16*k)
+	}
 	f.vector(table, 2, 16)
 	f.vector(table, 4, 8)
 	if f.field(table, 3) > 0 {
 		return errCompressed
 	}
 	return nil
+}
+
+// count checks a number of values.
+func (f *flat) count(i int) {
+	if v := int64(binary.LittleEndian.Uint64(f.at(i, 8))); v < 0 || v > f.most {
+		f.bad = true
+	}
 }

@@ -116,6 +116,10 @@ type Config struct {
 	// MaxRecordBytes bounds the size of a record's value; larger ones are refused, and those that come to more than 16 times
 	// as much in memory. Default 16 MiB.
 	MaxRecordBytes int
+	// MaxSwell, if it is set, bounds the bytes of texts and the elements of lists that all rows of Arrow have together, refused
+	// ones too, since rows may refer to one word of a dictionary any number of times: beyond it Decode gives ErrSwell, and the
+	// decoder is of no further use.
+	MaxSwell int64
 	// BatchRows and BatchBytes (of the values read) bound a batch. Defaults 16384 rows and 32 MiB.
 	BatchRows  int
 	BatchBytes int
