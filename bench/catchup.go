@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/calve-io/calve/bench/lab"
 	"github.com/calve-io/calve/engine"
@@ -51,7 +53,8 @@ func openCatchUp(k *kit, r *run) ([]*benchmark, func() error, error) {
 		b.shown = &shown{title: "tail catches up, changes of " + v.text, unit: rate(1), noLimit: "aim: 2 Mrows/cpu-s"}
 		out = append(out, b)
 	}
-	return out, nil, nil
+	images, closing, err := openImages(r.ctx)
+	return append(out, images...), closing, err
 }
 
 // fillCatchUp makes the snapshots, as commits make them: files of level 0.
@@ -87,4 +90,101 @@ func catchUp(ctx context.Context, store storage.Store, columns []string) (rows i
 		}
 	}
 	return rows, nil
+}
+
+// Rows of the table whose changes are told with the rows before them, and of each of the commits that change it.
+const (
+	imageRows    = 2_000_000
+	imageChanges = 5_000
+)
+
+// openImages measures how fast a tail computes the rows before and after small commits to a large file, with pages of it and with
+// a local copy that is there.
+func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
+	dir, err := os.MkdirTemp("", "calve-images-")
+	if err != nil {
+		return nil, nil, err
+	}
+	closing := func() error { return os.RemoveAll(dir) }
+	store := storage.NewMem()
+	s, err := newTable(thin)
+	if err == nil {
+		err = engine.Create(ctx, store, s)
+	}
+	if err == nil {
+		err = fillImages(ctx, store, s)
+	}
+	if err != nil {
+		return nil, closing, err
+	}
+	var out []*benchmark
+	for _, v := range []struct{ name, dir string }{{"pages", ""}, {"copies", dir}} {
+		b := &benchmark{name: "Images/" + v.name, procs: 1, rows: catchUpCommits * imageChanges}
+		b.op = func(ctx context.Context, c *clock) error {
+			cache := reader.NewLookupCache(reader.LookupCacheConfig{Dir: v.dir, DirBytes: 1 << 40})
+			c.start()
+			changed := 0
+			for item, err := range lab.Reader(store).Tail(ctx, reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 3}, BeforeImage: true, Lookups: cache}) {
+				if err != nil {
+					return errors.Join(err, cache.Close())
+				}
+				for _, k := range item.RowKinds {
+					if k == schema.UpdateAfter {
+						changed++
+					}
+				}
+			}
+			c.stop()
+			if changed < catchUpCommits*imageChanges*9/10 {
+				return errors.Join(fmt.Errorf("%d updates were told of %d", changed, catchUpCommits*imageChanges), cache.Close())
+			}
+			return cache.Close()
+		}
+		out = append(out, b)
+	}
+	return out, closing, nil
+}
+
+// fillImages makes a file on the highest level, of keys that are even, and commits that change some of them.
+func fillImages(ctx context.Context, store storage.Store, s *schema.Schema) error {
+	f, err := filesOf(store, s, 1)
+	if err != nil {
+		return err
+	}
+	meta, gen := manifest.Open(store, manifestEnv()), newGenerator(6)
+	keys := make([]int64, imageRows)
+	for i := range keys {
+		keys[i] = 2 * int64(i)
+	}
+	commit := func(n int, kind manifest.CommitKind, entries ...manifest.Entry) error {
+		_, err := meta.Commit(ctx, manifest.Commit{Kind: kind, User: "bench", Identifier: int64(n), Entries: entries})
+		return err
+	}
+	rows := gen.rows(s, keys, 0)
+	clear(rows.Kinds)
+	made, err := f.Flush(ctx, bucket0(), []datafile.Rows{rows}, nil, 0)
+	if err != nil {
+		return err
+	}
+	low, high := entryOf(manifest.Add, made[0]), entryOf(manifest.Remove, made[0])
+	made[0].Level = topLevel
+	if err := errors.Join(commit(1, manifest.Append, low), commit(2, manifest.Compact, high, entryOf(manifest.Add, made[0]))); err != nil {
+		return err
+	}
+	for i := range catchUpCommits {
+		some := drawKeys(100+i, imageChanges, 1)
+		for j := range some {
+			some[j] = some[j] * (imageRows / imageChanges / keysPerRow) * 2
+		}
+		first := imageRows + i*imageChanges
+		rows := gen.rows(s, some, first)
+		clear(rows.Kinds)
+		if made, err = f.Flush(ctx, bucket0(), []datafile.Rows{rows}, nil, int64(first)); err != nil {
+			return err
+		}
+		if err := commit(3+i, manifest.Append, entryOf(manifest.Add, made[0])); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -28,6 +28,7 @@ import (
 type imager struct {
 	r     *Reader
 	cache *LookupCache
+	own   bool // the cache is not TailSpec.Lookups
 
 	last *manifest.Snapshot // the one that was told last; nil: not known
 	// files are live files of some buckets in snapshot at, so that a stream reads the manifests of a bucket once and then
@@ -41,18 +42,22 @@ type imager struct {
 const maxRemembered = 20_000
 
 // newImager is nil if the changes of the table have their rows before them: in its changelog.
-func newImager(r *Reader, v *view) (*imager, error) {
+func newImager(r *Reader, v *view, cache *LookupCache) (*imager, error) {
 	if v.keys == nil {
 		return nil, fmt.Errorf("%w: the table has no primary key, so that its changes are inserts and have no row before them", ErrQuery)
 	}
 	if v.opts.TellsBefore() {
 		return nil, nil
 	}
-	return &imager{r: r, cache: NewLookupCache(LookupCacheConfig{}), files: map[bucketKey]map[string]manifest.DataFile{}}, nil
+	x := &imager{r: r, cache: cache, own: cache == nil, files: map[bucketKey]map[string]manifest.DataFile{}}
+	if x.own {
+		x.cache = NewLookupCache(LookupCacheConfig{})
+	}
+	return x, nil
 }
 
 func (x *imager) close() error {
-	if x == nil {
+	if x == nil || !x.own {
 		return nil
 	}
 	return x.cache.Close()
@@ -63,8 +68,10 @@ func (x *imager) rest() {
 	if x == nil {
 		return
 	}
-	_ = x.cache.Close() // of files that were only read
-	x.cache = NewLookupCache(LookupCacheConfig{})
+	if x.own {
+		_ = x.cache.Close() // of files that were only read
+		x.cache = NewLookupCache(LookupCacheConfig{})
+	}
 	clear(x.files)
 	x.seen, x.at = 0, -1
 }

@@ -50,7 +50,7 @@ func (l *lens) open(ctx context.Context, r *Reader, spec TailSpec) error {
 		return fmt.Errorf("%w: there is no consumer whose reader could say what it has dealt with", ErrQuery)
 	}
 	if spec.BeforeImage {
-		if l.images, err = newImager(r, l.view); err != nil {
+		if l.images, err = newImager(r, l.view, spec.Lookups); err != nil {
 			return err
 		}
 	}

@@ -55,6 +55,9 @@ type TailSpec struct {
 	// change rows. The stream is the same wherever it begins; it needs the snapshot before the one that it begins with, which
 	// a Consumer of such a tail keeps too.
 	BeforeImage bool
+	// Lookups, when not nil, is what BeforeImage looks rows up with, instead of a cache of its own: one that makes local copies
+	// of data files (LookupCacheConfig.Dir) spares it to decode pages. It is not closed.
+	Lookups *LookupCache
 	// Current has +I and +U tell the row that the key has from then on, and refuses tables whose stream does not: those that
 	// merge rows, or may prefer an older one, unless they have a changelog or BeforeImage computes it.
 	Current bool

@@ -19,6 +19,7 @@ type tailFlags struct {
 	from, until, share, onGap, order, format, to string
 	positions                                    bool
 	spec                                         reader.TailSpec
+	copies                                       localCopies
 }
 
 func (a *app) tailCmd() *cobra.Command {
@@ -29,7 +30,8 @@ func (a *app) tailCmd() *cobra.Command {
 		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
 update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone, unless
 --before-image looks rows up in the snapshot before: then the changes are exactly those of the merged rows, updates that
-change nothing are left out, and compactions and overwrites are told where they change a row.
+change nothing are left out, and compactions and overwrites are told where they change a row. --lookup-cache DIR copies data
+files in which few of many rows are looked up to a folder on local disk, where that is quicker.
 
 --format debezium prints Debezium envelopes (before, after, source, op), csv a line of names and then snapshot, kind and
 columns (nothing between commas is null, "" an empty text), and arrow an Arrow IPC stream with the columns _snapshot and
@@ -93,6 +95,16 @@ needs a topic with one partition.
 			if err := t.resolve(cmd); err != nil {
 				return err
 			}
+			if t.spec.BeforeImage {
+				cache, err := t.copies.open()
+				if err != nil {
+					return err
+				}
+				defer func() { _ = cache.Close() }() // of files that were only read
+				t.spec.Lookups = cache
+			} else if t.copies.dir != "" {
+				return errors.New("--lookup-cache: only --before-image looks rows up")
+			}
 			open := a.reader
 			if t.spec.Consumer != "" {
 				open = a.writable
@@ -128,6 +140,7 @@ func (t *tailFlags) flags(c *cobra.Command) {
 	f.StringVar(&t.order, "order", "stored", "order of the changes of a snapshot: stored (by bucket and key) or arrival (as they were written)")
 	f.StringVar(&t.to, "to", "", "topic to write to: kafka://BROKER,BROKER/TOPIC?id=NAME")
 	f.StringVar(&t.share, "share", "", "part of the buckets: I/N, with I from 0 to N-1")
+	t.copies.flags(c)
 }
 
 // resolve checks the flags.
