@@ -99,7 +99,7 @@ const (
 )
 
 // openImages measures how fast a tail computes the rows before and after small commits to a large file, with pages of it and with
-// a local copy that is there.
+// a local copy, which the first round makes.
 func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
 	dir, err := os.MkdirTemp("", "calve-images-")
 	if err != nil {
@@ -140,6 +140,7 @@ func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
 			}
 			return cache.Close()
 		}
+		b.shown = &shown{title: "tail computes the row before each update of a large file, by " + v.name, unit: rate(1), noLimit: "depends on how far apart the keys are"}
 		out = append(out, b)
 	}
 	return out, closing, nil
