@@ -203,6 +203,8 @@ func entryFromWire(w *wireEntry) (Entry, error) {
 		return Entry{}, fmt.Errorf("entry kind %d is neither 0 (add) nor 1 (delete)", w.Kind)
 	case f.Size < 0 || f.Rows < 0 || f.Level < 0:
 		return Entry{}, fmt.Errorf("file %q: size %d, %d rows, level %d", f.Name, f.Size, f.Rows, f.Level)
+	case f.Rows > 0 && f.MinSeq > f.MaxSeq: // without rows, they may be the bounds of nothing
+		return Entry{}, fmt.Errorf("file %q: sequence numbers from %d to %d", f.Name, f.MinSeq, f.MaxSeq)
 	}
 	if err := checkFileName(f.Name); err != nil {
 		return Entry{}, err

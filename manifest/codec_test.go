@@ -98,6 +98,7 @@ func randomEntry(rng *rand.Rand) Entry {
 			Level: rng.IntN(7), ExtraFiles: strs(), CreatedMillis: rng.Int64N(1 << 45), DeleteRows: num(), FirstRowID: num(), ValueStatsAll: true,
 		},
 	}
+	e.File.MaxSeq = max(e.File.MinSeq, e.File.MaxSeq)
 	if rng.IntN(2) == 0 {
 		e.File.ValueStatsAll, e.File.ValueStatsCols = false, strs()
 	}
@@ -135,6 +136,21 @@ func TestEntriesRoundTrip(t *testing.T) {
 		}
 		if again, err := encodeEntries("m", entries); err != nil || !bytes.Equal(again, data) {
 			t.Fatal("equal input gave other bytes", err)
+		}
+	}
+}
+
+// TestSequenceBounds: a file whose sequence numbers are the wrong way round is an error, as readers that look for numbers would
+// pass over its rows.
+func TestSequenceBounds(t *testing.T) {
+	for _, rows := range []int64{0, 1} {
+		data, err := encodeEntries("m", []Entry{{File: DataFile{Name: "a", Rows: rows, MinSeq: 8, MaxSeq: 7}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var corrupt *CorruptError
+		if _, _, err = decodeEntries("m", data, 0); errors.As(err, &corrupt) != (rows > 0) || rows > 0 && !strings.Contains(err.Error(), `"a": sequence numbers from 8 to 7`) {
+			t.Errorf("%d rows: %v", rows, err)
 		}
 	}
 }
