@@ -26,6 +26,7 @@ type protoDecoder struct {
 	last         *protoPlan // the one in values that was used last
 
 	stamp uint64 // counts messages read: marks in protoNode.seen
+	nodes int    // of the plans that are kept
 }
 
 // protoSource is a schema that was compiled, or why it could not be.
@@ -35,7 +36,7 @@ type protoSource struct {
 	text string
 }
 
-// protoID names a message: the schema's id, and its path as it stands in the record.
+// protoID names a message: the schema's id, and its path as serializers write it, which is one spelling of several.
 type protoID struct {
 	id   int
 	path string
@@ -62,8 +63,27 @@ func (d *protoDecoder) Decode(r *Record) error {
 	return d.close(d.record(r, plan, at) < 0, len(r.Value)+d.made)
 }
 
-// maxProtoPlans bounds the plans that are kept: a record says itself which message of its schema it is.
-const maxProtoPlans = 10_000
+// Bounds of the plans that are kept, and of their nodes: a record says itself which message of its schema it is.
+const (
+	maxProtoPlans = 10_000
+	maxProtoNodes = 200_000 // of some 300 bytes
+)
+
+// keep keeps a plan, if need be in the place of all others.
+func (d *protoDecoder) keep(plans map[protoID]*protoPlan, p *protoPlan) {
+	n := p.root.count()
+	if len(plans) >= maxProtoPlans || d.nodes+n > maxProtoNodes {
+		d.forget()
+	}
+	d.nodes += n
+	plans[p.id] = p
+}
+
+func (d *protoDecoder) forget() {
+	clear(d.values)
+	clear(d.keys)
+	d.nodes = 0
+}
 
 // planFor finds the plan of a record's value or, of a tombstone, its key; at is where the message begins.
 func (d *protoDecoder) planFor(r *Record) (p *protoPlan, at int, err error) {
@@ -85,7 +105,7 @@ func (d *protoDecoder) planFor(r *Record) (p *protoPlan, at int, err error) {
 	}
 	if v := d.schemas.version.Load(); v != d.version {
 		d.version, d.last = v, nil
-		clear(d.values)
+		d.forget()
 	}
 	// What names the message ends by itself: nothing else begins with all of it.
 	if p = d.last; !d.inKey && p != nil && p.id.id == id && len(b)-framing >= len(p.id.path) && string(b[framing:framing+len(p.id.path)]) == p.id.path {
@@ -96,7 +116,7 @@ func (d *protoDecoder) planFor(r *Record) (p *protoPlan, at int, err error) {
 		d.refuse(Malformed, framing, nil, "does not say which message of its schema it is")
 		return nil, 0, d.refusal()
 	}
-	name := protoID{id, string(b[framing:at])}
+	name := protoID{id, spellPath(path)}
 	if p = plans[name]; p == nil {
 		w, refused, ok := d.schemas.get(id)
 		switch {
@@ -109,11 +129,9 @@ func (d *protoDecoder) planFor(r *Record) (p *protoPlan, at int, err error) {
 		reader, version := d.schemas.readerSchema()
 		made := d.planOf(d.compiled(id, w), d.readerOf(reader), path, d.inKey)
 		made.id = name
-		if len(plans) >= maxProtoPlans {
-			clear(plans)
+		if p, d.version = &made, version; !made.brief {
+			d.keep(plans, p)
 		}
-		p, d.version = &made, version
-		plans[name] = p
 	}
 	switch {
 	case len(p.adds) > 0:

@@ -346,3 +346,37 @@ func TestProtoNoAllocations(t *testing.T) {
 		t.Fatalf("%v allocations for 1000 messages", n)
 	}
 }
+
+// TestProtoPlans: one message of one schema has one plan, however records write its place, and places without message none.
+func TestProtoPlans(t *testing.T) {
+	d := protoDecoderOf(t, tableOf(t, "x INT"), `syntax = "proto3"; message A { message B { message C { int32 x = 1; } C c = 1; } B b = 1; }`)
+	long := func(v byte, n int) []byte { // the number v in n bytes
+		b := []byte{v}
+		for i := 1; i < n; i++ {
+			b[i-1] |= 0x80
+			b = append(b, 0)
+		}
+		return b
+	}
+	rows := 0
+	for i := range 4 * 4 * 4 {
+		r := append([]byte{0, 0, 0, 0, 1}, long(6, 1+i%4)...)
+		r = append(append(append(append(r, long(0, 1+i/4%4)...), long(0, 1+i/16)...), 0), 8, 5)
+		if err := d.Decode(&Record{Value: r}); err != nil {
+			t.Fatal(err)
+		}
+		rows++
+		if err := d.Decode(&Record{Value: append([]byte{0, 0, 0, 0, 1, 2}, long(2+2*byte(i), 1)...)}); !errors.Is(err, ErrRow) {
+			t.Fatal(err)
+		}
+	}
+	for _, first := range []string{"\x00", "\x02\x00", "\x80\x00"} {
+		if err := d.Decode(&Record{Value: []byte("\x00\x00\x00\x00\x01" + first)}); err != nil {
+			t.Fatal(err)
+		}
+		rows++
+	}
+	if lines := linesOf(d); len(lines) != rows || lines[0] != `+I{"x":5}` || len(d.values) != 2 || d.nodes == 0 {
+		t.Errorf("%d plans of %d nodes, rows %v", len(d.values), d.nodes, lines)
+	}
+}

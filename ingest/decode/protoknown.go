@@ -69,7 +69,7 @@ func knownOf(md protoreflect.MessageDescriptor) protoKnown {
 	return k.known
 }
 
-// known chooses what is done with a message that stands for a value; putSkip: it is to be read as a message.
+// choose chooses what is done with a message that stands for a value; putSkip: it is to be read as a message.
 func (n *protoNode) choose(md protoreflect.MessageDescriptor) {
 	s := n.to.shape
 	text := s == shapeText

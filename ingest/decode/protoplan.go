@@ -58,6 +58,15 @@ type protoNode struct {
 	value, digits protowire.Number // fields of a decimal
 }
 
+// count is the number of nodes in the tree.
+func (n *protoNode) count() int {
+	all := 1
+	for k := range n.kids {
+		all += n.kids[k].count()
+	}
+	return all
+}
+
 // maxNear bounds the numbers that are looked up in a list.
 const maxNear = 256
 
@@ -113,6 +122,7 @@ type protoPlan struct {
 	adds    []wish // columns that the table lacks
 	root    protoNode
 	key     bool // of records' keys
+	brief   bool // there is no such message: it is told again as quickly
 }
 
 // protoPlanner makes a plan for the columns of a table.
@@ -126,11 +136,11 @@ type protoPlanner struct {
 // planOf makes the plan for a message of a writer's schema; reader may be nil.
 func (d *protoDecoder) planOf(w protoSource, reader protoreflect.FileDescriptor, path []int, key bool) protoPlan {
 	if w.err != nil {
-		return protoPlan{refused: w.err.Error()}
+		return protoPlan{refused: w.err.Error(), brief: true}
 	}
 	md, err := messageAt(w.file, path)
 	if err != nil {
-		return protoPlan{refused: err.Error()}
+		return protoPlan{refused: err.Error(), brief: true}
 	}
 	p := protoPlanner{adder: adder{d: &d.rowBuilder, key: key}, op: d.op, names: map[protoreflect.FullName]*protoNames{}}
 	if !key {

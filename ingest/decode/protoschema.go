@@ -2,6 +2,7 @@ package decode
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strconv"
@@ -117,6 +118,18 @@ func protoPath(b []byte, i int) (path []int, end int) {
 		path = append(path, int(v))
 	}
 	return path, i
+}
+
+// spellPath writes a path as the serializers do: in the shortest way.
+func spellPath(path []int) string {
+	if len(path) == 1 && path[0] == 0 {
+		return "\x00"
+	}
+	b := binary.AppendVarint(nil, int64(len(path)))
+	for _, v := range path {
+		b = binary.AppendVarint(b, int64(v))
+	}
+	return string(b)
 }
 
 // messageAt finds a message by its path. The entries of maps, which are messages for the compiler, do not count.
