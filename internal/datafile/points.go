@@ -108,19 +108,24 @@ func (d *File) Ends() int64 {
 }
 
 // Fetch brings along all that Read needs of some rows and columns: reads of the File that it gives ask the store for nothing, as
-// long as they ask for no more. It is for few rows.
-func (d *File) Fetch(want ReadSpec) (_ *File, err error) {
+// long as they ask for no more. It is for few rows. room is asked first whether there is room for the bytes; where it says no, or
+// they are too many to be held at once, Fetch fetches nothing and gives d.
+func (d *File) Fetch(want ReadSpec, room func(bytes int64) bool) (_ *File, err error) {
 	defer recovered(&err, ErrCorrupt)
 	if d.foot == nil {
 		return d, nil
 	}
 	ranges := cutRanges(want.Ranges)
-	w, n, err := d.window(d.leaves(want), ranges)
+	all, n, err := d.window(d.leaves(want), ranges)
 	if err != nil {
 		return nil, fmt.Errorf("data file %s: %w", d.name, err)
 	}
-	if n < len(ranges) {
+	if n < len(ranges) || !room(total(all)) {
 		return d, nil // too much to be held
+	}
+	w := &fetched{File: d.f}
+	if err := w.fetch(all); err != nil {
+		return nil, fmt.Errorf("data file %s: %w", d.name, err)
 	}
 	out := *d
 	out.f, out.gap = w, 0 // each page that is asked for is at hand, not all that is between them
@@ -193,7 +198,11 @@ func (d *File) Read(want ReadSpec, f func(Rows) error) (err error) {
 	}
 	leaves := d.leaves(want)
 	for ranges := cutRanges(want.Ranges); len(ranges) > 0; {
-		w, n, err := d.window(leaves, ranges)
+		all, n, err := d.window(leaves, ranges)
+		w := &fetched{File: d.f}
+		if err == nil {
+			err = w.fetch(all)
+		}
 		if err != nil {
 			return fmt.Errorf("data file %s: %w", d.name, err)
 		}
@@ -270,8 +279,16 @@ func (d *File) leaves(want ReadSpec) []int {
 // span is a piece of a file.
 type span struct{ from, to int64 }
 
-// window fetches the pages of the first of the ranges, of as many as there is room for; it gives their number.
-func (d *File) window(leaves []int, ranges []RowRange) (*fetched, int, error) {
+// total is how many bytes pieces have that do not overlap.
+func total(all []span) (sum int64) {
+	for _, s := range all {
+		sum += s.to - s.from
+	}
+	return sum
+}
+
+// window gives what to fetch for the pages of the first of the ranges, of as many as there is room for, and their number.
+func (d *File) window(leaves []int, ranges []RowRange) ([]span, int, error) {
 	var spans []span
 	size, n := int64(0), 0
 	last := make([]int64, len(leaves)) // of each leaf: where the pages end that are counted
@@ -303,17 +320,12 @@ func (d *File) window(leaves []int, ranges []RowRange) (*fetched, int, error) {
 		}
 	}
 	all := joined(spans, d.gap)
-	sum := int64(0)
-	for _, s := range all {
-		sum += s.to - s.from
-	}
-	if sum > 2*windowBytes { // small pages far apart: what lies between them is more than they are
+	if total(all) > 2*windowBytes { // small pages far apart: what lies between them is more than they are
 		all = joined(spans, 0)
 	} else if d.gap >= farGap {
 		all = fewer(all, betweenBytes)
 	}
-	w := &fetched{File: d.f}
-	return w, n, w.fetch(all)
+	return all, n, nil
 }
 
 // pages are the places of some rows' pages and of their dictionary; none if the file does not tell.

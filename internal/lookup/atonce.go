@@ -45,8 +45,9 @@ func (b *Bucket) asking(q *asked) (out []*asking) {
 	return out
 }
 
-// hitsAtOnce is hits for few keys and files.
-func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read []int) (_ [][]hits, err error) {
+// hitsAtOnce is hits for few keys and files. Of files that may be left out when all have been asked only so much is held as room
+// has; one that alone may have its keys is done with at once.
+func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read []int, ahead *room) (_ [][]hits, err error) {
 	defer func() {
 		for _, a := range some {
 			err = errors.Join(err, a.release())
@@ -63,7 +64,10 @@ func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read 
 	for _, a := range some {
 		likely := !slices.ContainsFunc(a.want, func(k int32) bool { return files[k] > 1 })
 		g.Go(func() (err error) {
-			if a.sought, err = b.seek(ctx, a.f, q, a.want, read, likely); err != nil {
+			if a.sought, err = b.seek(ctx, a.f, q, a.want, read, ahead, likely); err == nil && likely {
+				err = a.settle(ctx, read)
+			}
+			if err != nil {
 				return b.failed(a.f, err)
 			}
 			return nil
@@ -73,16 +77,15 @@ func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read 
 		return nil, err
 	}
 	b.skipOlder(some, len(q.order))
-	rows := make([]hits, len(some))
-	for i, a := range some {
+	for _, a := range some {
 		if a.skip {
 			continue
 		}
 		g.Go(func() (err error) {
-			if rows[i], err = a.rows(ctx, read); err != nil {
+			if err = a.settle(ctx, read); err != nil {
 				return b.failed(a.f, err)
 			}
-			rows[i].level = a.f.Level
+			a.h.level = a.f.Level
 			return nil
 		})
 	}
@@ -90,9 +93,9 @@ func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read 
 		return nil, err
 	}
 	out := make([][]hits, len(b.runs))
-	for i, a := range some {
+	for _, a := range some {
 		if !a.skip {
-			out[a.run] = append(out[a.run], rows[i])
+			out[a.run] = append(out[a.run], a.h)
 		}
 	}
 	return out, nil

@@ -160,7 +160,7 @@ func (b *Bucket) Rows(ctx context.Context, keys []arrow.Array, n int, cols []int
 func (b *Bucket) hits(ctx context.Context, q *asked, read []int) ([][]hits, error) {
 	if len(q.order) <= fewKeys && b.t.isFar() {
 		if some := b.asking(q); len(some) <= fewFiles {
-			return b.hitsAtOnce(ctx, some, q, read)
+			return b.hitsAtOnce(ctx, some, q, read, newRoom(mostAhead))
 		}
 	}
 	want := q.all()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -47,12 +48,12 @@ func (b *Bucket) failed(f *fileAt, err error) error {
 }
 
 func (b *Bucket) find(ctx context.Context, f *fileAt, q *asked, want []int32, read []int) (hits, error) {
-	s, err := b.seek(ctx, f, q, want, read, false)
+	s, err := b.seek(ctx, f, q, want, read, newRoom(mostAhead), false)
 	if err != nil {
 		return hits{}, err
 	}
-	h, err := s.rows(ctx, read)
-	return h, errors.Join(err, s.release())
+	err = s.settle(ctx, read)
+	return s.h, err
 }
 
 // sought is what a file has of keys: their rows, or where these are.
@@ -69,12 +70,15 @@ func (s *sought) keys() []int32 {
 	return s.h.keys
 }
 
-// rows are the rows of the keys. It is called once.
-func (s *sought) rows(ctx context.Context, read []int) (hits, error) {
+// settle reads the rows of the keys, and gives the file back.
+func (s *sought) settle(ctx context.Context, read []int) error {
 	if s.p == nil {
-		return s.h, nil
+		return nil
 	}
-	return s.p.finish(ctx, read)
+	h, err := s.p.finish(ctx, read)
+	err = errors.Join(err, s.release())
+	*s = sought{h: h}
+	return err
 }
 
 // release gives the file back.
@@ -82,15 +86,40 @@ func (s *sought) release() error {
 	if s.p == nil {
 		return nil
 	}
+	s.p.room.give(s.p.took)
 	return s.p.o.release()
 }
+
+// room is what may be held of the files of one question before it is known which of their rows count. It is safe for
+// concurrent use.
+type room struct{ left atomic.Int64 }
+
+// mostAhead bounds the bytes of pages that are fetched for one question before it is known whether they are needed.
+const mostAhead = 64 << 20
+
+func newRoom(bytes int64) *room {
+	r := &room{}
+	r.left.Store(bytes)
+	return r
+}
+
+// take reports whether there is room for n bytes, which are given back.
+func (r *room) take(n int64) bool {
+	if r.left.Add(-n) >= 0 {
+		return true
+	}
+	r.give(n)
+	return false
+}
+
+func (r *room) give(n int64) { r.left.Add(n) }
 
 // likelyRows bounds the rows of pages that are fetched of all columns before it is known whether the keys are there.
 const likelyRows = 64 << 10
 
 // seek looks for keys in a file. likely: it probably has them, so that pages of all columns are fetched with those of the
-// key. So it is taken to be where Bloom filters let keys pass.
-func (b *Bucket) seek(ctx context.Context, f *fileAt, q *asked, want []int32, read []int, likely bool) (_ sought, err error) {
+// key, if there is room. So it is taken to be where Bloom filters let keys pass.
+func (b *Bucket) seek(ctx context.Context, f *fileAt, q *asked, want []int32, read []int, ahead *room, likely bool) (_ sought, err error) {
 	if c := b.t.Cache; c != nil && c.local.pays(b, f, len(want)) {
 		x, err := c.local.of(b.t, f.name, f.DataFile)
 		if err != nil {
@@ -112,9 +141,10 @@ func (b *Bucket) seek(ctx context.Context, f *fileAt, q *asked, want []int32, re
 	if err != nil {
 		return sought{}, err
 	}
-	p := &prober{b: b, q: q, o: o, data: o.data, keyCols: b.t.Schema.KeyColumns()}
+	p := &prober{b: b, q: q, o: o, data: o.data, room: ahead, keyCols: b.t.Schema.KeyColumns()}
 	defer func() {
 		if err != nil || len(p.parts) == 0 {
+			ahead.give(p.took)
 			err = errors.Join(err, o.release())
 		}
 	}()
@@ -143,7 +173,7 @@ func (b *Bucket) seek(ctx context.Context, f *fileAt, q *asked, want []int32, re
 }
 
 // fetch brings along what will be read of the candidates, if these are few.
-func (p *prober) fetch(spec datafile.ReadSpec, read []int) (err error) {
+func (p *prober) fetch(spec datafile.ReadSpec, read []int) error {
 	rows := int64(0)
 	for _, r := range spec.Ranges {
 		rows += r.To - r.From
@@ -157,7 +187,16 @@ func (p *prober) fetch(spec datafile.ReadSpec, read []int) (err error) {
 			spec.Cols = append(slices.Clone(spec.Cols), c)
 		}
 	}
-	p.data, err = p.data.Fetch(spec)
+	data, err := p.data.Fetch(spec, func(n int64) bool {
+		if !p.room.take(n) {
+			return false
+		}
+		p.took = n
+		return true
+	})
+	if err == nil {
+		p.data = data
+	}
 	return err
 }
 
@@ -175,6 +214,8 @@ type prober struct {
 	q       *asked
 	o       *opened
 	data    *datafile.File // the open file, or with some of it at hand
+	room    *room
+	took    int64 // of room
 	dead    *indexfile.Vector
 	want    []int32
 	next    int // of want: the first that may still come
