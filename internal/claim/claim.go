@@ -213,6 +213,17 @@ func (c *Claims) free(ctx context.Context, name string, seq int64) (bool, error)
 	return c.still(name, seq, ttl), nil
 }
 
+// last finds the highest of a chain's numbers, which ascend, that is one of a record, and what free says of it. If there is none
+// the error is errNoRecord.
+func (c *Claims) last(ctx context.Context, name string, seqs []int64) (seq int64, free bool, err error) {
+	for _, seq = range slices.Backward(seqs) {
+		if free, err = c.free(ctx, name, seq); !errors.Is(err, errNoRecord) {
+			break
+		}
+	}
+	return seq, free, err
+}
+
 // still reports whether this process has seen a chain end with a number for ttl or longer.
 func (c *Claims) still(name string, seq int64, ttl time.Duration) bool {
 	c.mu.Lock()
@@ -247,10 +258,10 @@ const forgetAfter = 10
 // Live gives the names of the chains below the folder whose holders work, sorted: those that have moved within the time
 // that their holders promised, as far as this process has watched. One that it has not seen before counts. Of a chain
 // whose last object cannot be read, its numbers tell whether it moves, and its holder is taken to have promised what this
-// process does. What is readable and no record of a holder, or lies elsewhere than chains do, is not one. Chains that were
-// set free, or are dead for long, are removed.
+// process does. What is readable and no record of a holder, or lies elsewhere than chains do, is not one, and hides no lower
+// number of a chain. Chains that were set free, or are dead for long, are removed.
 func (c *Claims) Live(ctx context.Context) ([]string, error) {
-	last := map[string]int64{}
+	chains := map[string][]int64{}
 	for info, err := range storage.Walk(ctx, c.store, c.dir) {
 		if err != nil {
 			return nil, fmt.Errorf("claims: %w", err)
@@ -263,11 +274,12 @@ func (c *Claims) Live(ctx context.Context) ([]string, error) {
 		if info.Name != c.object(name, n) {
 			continue
 		}
-		last[name] = max(last[name], n)
+		chains[name] = append(chains[name], n)
 	}
 	var out []string
-	for name, seq := range last {
-		dead, err := c.free(ctx, name, seq)
+	for name, seqs := range chains {
+		slices.Sort(seqs)
+		seq, dead, err := c.last(ctx, name, seqs)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("claims: %w", ctx.Err())
 		}

@@ -274,6 +274,32 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// TestLiveBelow: what is no record, with a higher number, does not hide the chain of a process that lives and moves it.
+func TestLiveBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := storage.NewMem()
+		a, b := claims(s, "a"), claims(s, "b")
+		held, err := a.Hold(t.Context(), "me", func(ctx context.Context) error {
+			if err := s.Put(ctx, "calve/claims/me/0000000000000009999", []byte("{}")); err != nil {
+				return err
+			}
+			for i := range 5 {
+				time.Sleep(ttl)
+				if live, err := b.Live(ctx); err != nil || fmt.Sprint(live) != "[me]" {
+					t.Errorf("after %d ttl: %v, %v", i+1, live, err)
+				}
+			}
+			return ctx.Err()
+		})
+		if !held || err != nil {
+			t.Fatal(held, err)
+		}
+		if live, err := b.Live(t.Context()); err != nil || len(live) > 0 {
+			t.Errorf("when it has been set free: %v, %v", live, err)
+		}
+	})
+}
+
 // TestLiveUnreadable: a chain whose last object cannot be read hides no other; it counts until it has not moved for the time
 // that this process promises, and does not count again because it cannot be removed. What others have put there, which is
 // no record, never counts.
