@@ -65,48 +65,55 @@ func (a *Acks) Acknowledge(ctx context.Context, r *Reader, spec TailSpec, at Pos
 	return next, r.meta.PutConsumerKeeping(ctx, id, next, max(1, next-back))
 }
 
-// takeAcked is takeLease for a consumer that its reader moves. With hold, a lease on what the consumer does not keep yet, it is
-// not registered: the reader does that when it has dealt with the rows that the stream begins with. anew: it may move back.
-func (r *Reader) takeAcked(ctx context.Context, acks *Acks, id string, next, back int64, expires time.Duration, hold *lease, anew bool) (*lease, error) {
+// takeAcked is takeLease for a consumer that its reader moves. One that is registered stays where it is, whatever the stream
+// begins with. One that is not is registered, unless later: then, and with a hold, its reader does that when it has dealt with
+// what comes before. What the consumer does not keep of what the stream tells a lease keeps: hold, or one that is taken here.
+func (r *Reader) takeAcked(ctx context.Context, acks *Acks, id string, next, back int64, expires time.Duration, hold *lease, later bool) (*lease, error) {
 	l := newLease(r, id, next, back, expires)
-	l.acks, l.hold = acks, hold
-	if hold == nil {
-		mu := acks.lock(r, id)
-		mu.Lock()
-		defer mu.Unlock()
-		if !anew { // it may have been moved since it was asked for
-			now, err := r.meta.Consumer(ctx, id)
-			if err != nil && !errors.Is(err, manifest.ErrNoConsumer) {
-				return nil, fmt.Errorf("lease: %w", err)
-			}
-			l.next = max(next, now)
-		}
-		if err := r.meta.PutConsumerKeeping(ctx, id, l.next, max(1, l.next-back)); err != nil {
-			return nil, fmt.Errorf("lease: %w", err)
+	l.acks, l.hold, l.told, l.registered = acks, hold, next, hold == nil && !later
+	if err := l.renew(ctx); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	if l.hold == nil && (!l.registered || l.next > next) {
+		var err error
+		if l.hold, err = r.takeLease(ctx, r.LeaseID(), max(1, next-back), 0, expires); err != nil {
+			return nil, err
 		}
 	}
 	l.begin(ctx)
 	return l, nil
 }
 
-// renew writes the consumer again as its reader left it. One that was dropped meanwhile is registered where it stood.
+// renew writes the consumer again as its reader left it, and gives the hold back when it is not needed any more. A consumer that
+// was dropped meanwhile is registered where it stood.
 func (l *lease) renew(ctx context.Context) error {
+	if err := l.rewrite(ctx); err != nil || l.hold == nil || !l.registered {
+		return err // of a consumer that is not registered nobody knows what will be acknowledged first
+	}
+	l.mu.Lock()
+	told := l.told
+	l.mu.Unlock()
+	if told < l.next { // the consumer does not keep what is told
+		l.hold.moved(max(1, told-l.back))
+		return nil
+	}
+	hold := l.hold
+	l.hold = nil
+	return hold.close(ctx, true)
+}
+
+func (l *lease) rewrite(ctx context.Context) error {
 	mu := l.acks.lock(l.r, l.id)
 	mu.Lock()
 	defer mu.Unlock()
 	next, err := l.r.meta.Consumer(ctx, l.id)
 	switch {
 	case err == nil:
-		l.next = next
+		l.next, l.registered = next, true
 	case !errors.Is(err, manifest.ErrNoConsumer):
 		return err
-	case l.hold != nil:
+	case !l.registered:
 		return nil
 	}
-	if err := l.r.meta.PutConsumerKeeping(ctx, l.id, l.next, max(1, l.next-l.back)); err != nil || l.hold == nil {
-		return err
-	}
-	hold := l.hold // the consumer keeps the snapshots now
-	l.hold = nil
-	return hold.close(ctx, true)
+	return l.r.meta.PutConsumerKeeping(ctx, l.id, l.next, max(1, l.next-l.back))
 }

@@ -26,10 +26,14 @@ type lease struct {
 	every time.Duration
 	back  int64 // how many snapshots before the next one the reader needs
 
-	acks *Acks  // not nil: others move it; next is the goroutine's then, and close's after it has ended
-	hold *lease // with acks: on what the consumer does not keep as long as it is not registered; owned as next is
+	// With acks others move it. Then next, what was acknowledged, hold and registered are the goroutine's, and close's after it
+	// has ended.
+	acks       *Acks
+	hold       *lease // on what the consumer does not keep of what is told; nil: it keeps all
+	registered bool
 
 	mu   sync.Mutex
+	told int64         // with acks: the snapshot that is told
 	next int64         // what the reader needs next
 	wake chan struct{} // holds a value when next has moved
 
@@ -65,7 +69,13 @@ func (l *lease) begin(ctx context.Context) {
 
 // moved says which snapshot is needed next; it costs nothing. A nil lease does nothing.
 func (l *lease) moved(next int64) {
-	if l == nil || l.acks != nil {
+	if l == nil {
+		return
+	}
+	if l.acks != nil { // the next renewal sees it
+		l.mu.Lock()
+		l.told = max(l.told, next)
+		l.mu.Unlock()
 		return
 	}
 	l.mu.Lock()

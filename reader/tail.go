@@ -45,7 +45,8 @@ type TailSpec struct {
 	// Share its name has "." and the share behind it. Only a table that may be written to can have one.
 	Consumer string
 	// Acks, when not nil, has the consumer move only when its reader says so (Acks.Acknowledge), which may be elsewhere: then the
-	// tail registers it, unless it begins with the rows of a whole snapshot, and renews it.
+	// tail registers it, unless it begins with the rows of a whole snapshot or at a position, and renews it. One that is
+	// registered is never moved by a tail, wherever that begins: what was told was not dealt with.
 	Acks *Acks
 	// IgnoreProgress has the consumer begin at From also when it is registered (`consumer.ignore-progress`).
 	IgnoreProgress bool
@@ -372,7 +373,7 @@ func (t *tail) register(ctx context.Context, next int64, hold *lease) (err error
 		back = 1 // where the rows before the changes are
 	}
 	if t.spec.Acks != nil {
-		t.lease, err = t.r.takeAcked(ctx, t.spec.Acks, t.consumer(), next, back, t.l.opts.ConsumerExpiration, hold, t.spec.IgnoreProgress)
+		t.lease, err = t.r.takeAcked(ctx, t.spec.Acks, t.consumer(), next, back, t.l.opts.ConsumerExpiration, hold, t.spec.From.Mode == FromPosition)
 		return err
 	}
 	t.lease, err = t.r.takeLease(ctx, t.consumer(), next, back, t.l.opts.ConsumerExpiration)

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -135,5 +136,44 @@ func TestAcks(t *testing.T) {
 	}
 	if err != nil || len(all) != 1 {
 		t.Error(all, err)
+	}
+}
+
+// TestAcksReconnect: what a client received, as browsers say when they reconnect (Last-Event-ID), and the from of its address are
+// no acknowledgements: its consumer stays, and whoever comes back with the name gets what was not acknowledged.
+func TestAcksReconnect(t *testing.T) {
+	x := newShop(t, nil, "")
+	x.write("a", 1, 2)
+	meta := manifest.Open(x.table(), manifest.Env{NewID: hastyEnv().NewID, Now: time.Now})
+	const on = "?consumer=web&consumer_ack=client"
+	if _, err := meta.Consumer(t.Context(), "web"); !errors.Is(err, manifest.ErrNoConsumer) {
+		t.Fatal(err)
+	}
+	// Not registered yet: it is not known whether the rows before the position were dealt with.
+	if got := x.text(on+"&follow=false", "Last-Event-ID", "1.0"); !strings.Contains(got, `"item":"a"`) {
+		t.Error(got)
+	}
+	if _, err := meta.Consumer(t.Context(), "web"); !errors.Is(err, manifest.ErrNoConsumer) {
+		t.Fatal(err)
+	}
+	if err := meta.PutConsumer(t.Context(), "web", 1); err != nil {
+		t.Fatal(err)
+	}
+	x.write("b", 3)
+	for _, c := range []struct{ query, id, told string }{
+		{on, "2.0", `"item":"b"`}, {on, "3.0", ""}, {on + "&from=latest", "", ""}, {on + "&from=full", "", `"item":"b"`}, {on + "&from=snapshot:1", "", `"item":"a"`},
+	} {
+		var header []string
+		if c.id != "" {
+			header = []string{"Last-Event-ID", c.id}
+		}
+		got := x.text(c.query+"&follow=false", header...)
+		next, err := meta.Consumer(t.Context(), "web")
+		if err != nil || next != 1 || !strings.Contains(got, c.told) || (got == "") != (c.told == "") {
+			t.Errorf("%s, last %q: next %d, %v: %s", c.query, c.id, next, err, got)
+		}
+	}
+	if again := strings.Join(x.lines(on, 5), "\n"); !strings.Contains(again, `"item":"a"`) || !strings.Contains(again, `"item":"b"`) {
+		t.Errorf("what was not acknowledged does not come again: %s", again)
 	}
 }

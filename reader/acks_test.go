@@ -1,0 +1,89 @@
+package reader_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calve-io/calve/manifest"
+	"github.com/calve-io/calve/reader"
+	"github.com/calve-io/calve/storage"
+)
+
+// until waits, of real time, for what another goroutine is about to bring.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// TestAckedStreamBehindConsumer: a stream that begins behind the consumer that its reader moves leaves that where it is, and a
+// lease that goes along keeps what comes between, while it is told and no longer.
+func TestAckedStreamBehindConsumer(t *testing.T) {
+	x := newTable(t, true)
+	x.write(some(4, "one"), some(4, "two"), some(4, "three"), some(4, "four"), some(4, "five"))
+	m := x.reader().Meta()
+	s, err := m.Snapshot(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.CreateTag(t.Context(), "two", s, 0); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]reader.Start{
+		"a snapshot": {Mode: reader.FromSnapshot, Snapshot: 3}, "a position": {Mode: reader.FromPosition, At: reader.Position{Snapshot: 3}},
+		"a tag": {Mode: reader.FromTag, Tag: "two"},
+	} {
+		t.Run(name, func(t *testing.T) { x.behind(t, from) })
+	}
+}
+
+// behind reads with consumer web, which is at 5, from snapshot 3 on.
+func (x *table) behind(t *testing.T, from reader.Start) {
+	if err := x.reader().Meta().PutConsumer(t.Context(), "web", 5); err != nil {
+		t.Fatal(err)
+	}
+	renewed := make(chan struct{})
+	st := storage.WithFaults(x, func(op storage.Op) error {
+		if op.Kind == storage.OpCommit && strings.HasSuffix(op.Name, "/consumer-web") {
+			select {
+			case renewed <- struct{}{}:
+			default:
+			}
+		}
+		return nil
+	})
+	e := env()
+	e.After = func(d time.Duration) <-chan time.Time { return time.After(min(d, time.Millisecond)) } // leases hurry
+	var acks reader.Acks
+	spec := reader.TailSpec{From: from, Consumer: "web", IgnoreProgress: true, Acks: &acks}
+	kept := func() (low int64) { // by leases; 0: there is none
+		for id, next := range x.consumers() {
+			if strings.HasPrefix(id, manifest.LeasePrefix) {
+				low = next
+			}
+		}
+		return low
+	}
+	var told []int64
+	for c, err := range reader.Open(st, e).Tail(t.Context(), spec) {
+		if err != nil {
+			t.Fatalf("after snapshots %v: %v", told, err)
+		}
+		if c.State || !c.Complete {
+			continue
+		}
+		told = append(told, c.Snapshot)
+		for range 3 { // the last two are renewals that have begun since
+			<-renewed
+		}
+		until(t, "a lease that goes along", func() bool { return kept() == map[int64]int64{3: 3, 4: 4, 5: 0}[c.Snapshot] })
+	}
+	if got := x.consumers(); len(told) != 3 || !maps.Equal(got, map[string]int64{"web": 5}) {
+		t.Error(told, got)
+	}
+}
