@@ -126,3 +126,19 @@ func FuzzJSONSchema(f *testing.F) {
 		}
 	})
 }
+
+// TestJSONSchemaReadOnce: a large part of a schema is read once, however many references lead to it.
+func TestJSONSchemaReadOnce(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"properties":{`)
+	for i := range 500 {
+		fmt.Fprintf(&text, `"f%d":{"$ref":"#/definitions/d"},`, i)
+	}
+	text.WriteString(`"last":{"type":"string"}},"definitions":{"d":{"properties":{"x":{"enum":[1` + strings.Repeat(",1", 10_000) + `]}}}}}`)
+	var cols []schema.Column
+	var err error
+	n := testing.AllocsPerRun(1, func() { cols, err = ColumnsOfJSONSchema(WriterSchema{Kind: JSONSchema, Text: text.String()}) })
+	if err != nil || len(cols) != 501 || cols[499].Type.String() != "ROW<`x` BIGINT>" || n > 200_000 {
+		t.Errorf("%d columns, %v allocations, %v", len(cols), n, err)
+	}
+}

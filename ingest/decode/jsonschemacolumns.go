@@ -54,7 +54,7 @@ func connectOf(w WriterSchema) (connectField, error) {
 	if w.Kind != JSONSchema {
 		return connectField{}, fmt.Errorf("the schema is of kind %s, not %s", w.Kind, JSONSchema)
 	}
-	m := schemaMapper{docs: map[string]json.RawMessage{"": json.RawMessage(w.Text)}, places: map[string]map[string]json.RawMessage{}}
+	m := schemaMapper{docs: map[string]json.RawMessage{"": json.RawMessage(w.Text)}, places: map[string]map[string]json.RawMessage{}, nodes: map[*byte]*jsonNode{}}
 	size := len(w.Text)
 	for _, r := range w.References {
 		m.docs[r.Name], size = json.RawMessage(r.Text), size+len(r.Text)
@@ -90,6 +90,8 @@ type jsonNode struct {
 	AllOf      []json.RawMessage `json:"allOf"`
 	Enum       []json.RawMessage `json:"enum"`
 	Const      json.RawMessage   `json:"const"`
+
+	values *connectField // nil: Enum and Const were not looked at
 }
 
 // jsonTypes are the types of a schema, without null.
@@ -152,6 +154,7 @@ func (p *jsonProperties) UnmarshalJSON(b []byte) error {
 type schemaMapper struct {
 	docs   map[string]json.RawMessage
 	places map[string]map[string]json.RawMessage // objects that references went through
+	nodes  map[*byte]*jsonNode                   // of what was read, by where it begins: references lead there again
 	refs   []string                              // that are being followed
 	count  int
 }
@@ -161,17 +164,20 @@ var anything, nothing = connectField{Type: "string"}, connectField{Type: "struct
 
 // field gives the field for a schema in a document.
 func (m *schemaMapper) field(raw json.RawMessage, doc string, depth int) connectField {
-	var n jsonNode
-	if m.count++; m.count > maxColumnTypes || depth > maxInferDepth || json.Unmarshal(raw, &n) != nil {
+	if m.count++; m.count > maxColumnTypes || depth > maxInferDepth {
+		return anything
+	}
+	n := m.read(raw)
+	if n == nil || len(n.Type.names) > maxJSONTypes {
 		return anything
 	}
 	if n.Ref != "" {
 		return m.follow(n.Ref, doc, depth)
 	}
 	if len(n.AllOf) > 0 {
-		return m.all(&n, doc, depth)
+		return m.all(n, doc, depth)
 	}
-	if of := append(n.OneOf, n.AnyOf...); len(of) > 0 && len(n.Properties) == 0 {
+	if of := slices.Concat(n.OneOf, n.AnyOf); len(of) > 0 && len(n.Properties) == 0 {
 		return m.union(of, doc, depth)
 	}
 	switch len(n.Type.names) {
@@ -180,17 +186,39 @@ func (m *schemaMapper) field(raw json.RawMessage, doc string, depth int) connect
 		case n.Type.null:
 			return nothing
 		case len(n.Properties) > 0:
-			return m.object(&n, doc, depth)
+			return m.object(n, doc, depth)
 		}
-		return fieldOfValues(append(n.Enum, n.Const))
+		if n.values == nil {
+			v := fieldOfValues(append(n.Enum, n.Const))
+			n.values = &v
+		}
+		return *n.values
 	case 1:
-		return m.single(n.Type.names[0], &n, doc, depth)
+		return m.single(n.Type.names[0], n, doc, depth)
 	}
 	var fields []connectField
 	for _, name := range n.Type.names {
-		fields = append(fields, m.single(name, &n, doc, depth))
+		fields = append(fields, m.single(name, n, doc, depth))
 	}
 	return joinFields(fields)
+}
+
+// maxJSONTypes bounds the types that one value may be of: there are seven.
+const maxJSONTypes = 7
+
+// read reads a schema; nil: it is none. Each is read once, however many references lead to it, or to what it is in.
+func (m *schemaMapper) read(raw json.RawMessage) *jsonNode {
+	if len(raw) == 0 {
+		return nil
+	}
+	n, ok := m.nodes[&raw[0]]
+	if !ok {
+		if n = new(jsonNode); json.Unmarshal(raw, n) != nil {
+			n = nil
+		}
+		m.nodes[&raw[0]] = n
+	}
+	return n
 }
 
 // follow gives what a reference refers to: a document and a place in it, as a JSON pointer (RFC 6901).
@@ -244,8 +272,8 @@ func (m *schemaMapper) members(place string, raw json.RawMessage) map[string]jso
 func (m *schemaMapper) union(of []json.RawMessage, doc string, depth int) connectField {
 	var fields []connectField
 	for _, raw := range of {
-		var n jsonNode
-		if json.Unmarshal(raw, &n) == nil && n.Type.null && len(n.Type.names) == 0 {
+		if n := m.read(raw); n != nil && n.Type.null && len(n.Type.names) == 0 {
+			m.count++
 			continue
 		}
 		fields = append(fields, m.field(raw, doc, depth+1))
@@ -388,14 +416,13 @@ func (m *schemaMapper) object(n *jsonNode, doc string, depth int) connectField {
 	out := connectField{Type: "struct"}
 	order := map[string]int{}
 	for i, p := range n.Properties {
-		var at struct {
-			Index *int `json:"connect.index"`
-		}
 		f := m.field(p.raw, doc, depth+1)
 		f.Field = p.name
 		out.Fields = append(out.Fields, f)
-		if order[p.name] = i; json.Unmarshal(p.raw, &at) == nil && at.Index != nil {
-			order[p.name] = *at.Index
+		if order[p.name] = i; len(out.Fields) < maxColumnTypes {
+			if n := m.read(p.raw); n != nil && n.Index != nil {
+				order[p.name] = *n.Index
+			}
 		}
 	}
 	slices.SortStableFunc(out.Fields, func(a, b connectField) int { return order[a.Field] - order[b.Field] })
