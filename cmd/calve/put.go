@@ -31,7 +31,8 @@ func (a *app) putCmd() *cobra.Command {
 Of CSV (--format csv, or a file *.csv) the first line names the fields, which find columns by name; others are ignored. A
 field that has nothing, not even quotes, is null; nested values are JSON. Of an Avro object container file (--format avro, or
 a file *.avro) the fields of its records find columns by name, and so do the columns of a Parquet file (--format parquet, or
-a file *.parquet); what does not fit the table's type without loss is refused.
+a file *.parquet). What is out of a column's range, or of another type, is refused; digits of a time or timestamp that the
+column does not have are dropped, and FLOAT and DOUBLE take the nearest number.
 
 With --op (default "op") a field names what a row does: I, U, D, c, r, u, d, +I, -U, +U or -D; without the field a row is
 an upsert.
