@@ -92,7 +92,8 @@ type Events struct {
 	Evolved func(changes []schema.Change, s *schema.Schema)
 	// Reread: records were decoded by an older schema than the table has; they are given up, and read and decoded again.
 	Reread func(s *schema.Schema, records int64)
-	// Split: a transaction of the source is in more than one commit, although Limits.Whole is set.
+	// Split: a transaction of the source is in more than one commit, although Limits.Whole is set; or the last one that was
+	// read is committed as far as it was read, since its source is gone.
 	Split func()
 	// Rejected: a record goes to the dead letters.
 	Rejected func(Letter)
@@ -164,6 +165,7 @@ type committer struct {
 	pending  bool
 	// truncate: the next commit empties the table, and what was written before it is given up.
 	truncate bool
+	gone     func() bool    // why the source has ended: it cannot be read again
 	first    *schema.Schema // of the first unit since the last commit
 }
 
@@ -181,12 +183,12 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 		select {
 		case u, ok := <-units:
 			if !ok {
-				return c.last(ctx)
+				return c.last(ctx, c.gone != nil && c.gone())
 			}
 			if stopped, err := c.room(ctx); err != nil {
 				return err
 			} else if stopped {
-				return c.last(ctx)
+				return c.last(ctx, false)
 			}
 			if err := c.take(ctx, u); err != nil {
 				return err
@@ -229,12 +231,22 @@ func (c *committer) commitDue(ctx context.Context) error {
 	return c.commit(ctx)
 }
 
-// last is the commit when the source has ended.
-func (c *committer) last(ctx context.Context) error {
-	if c.inside && !c.truncate {
+// last is the commit when the source has ended; gone: it is not there any more.
+func (c *committer) last(ctx context.Context, gone bool) error {
+	if !c.inside || c.truncate {
+		return c.commit(ctx)
+	}
+	if !gone || !c.pending {
 		return nil // the transaction is read again
 	}
-	return c.commit(ctx)
+	// Nothing tells whether the last transaction is whole; of it and those before nothing could be read again.
+	if err := c.commit(ctx); err != nil {
+		return err
+	}
+	if c.events.Split != nil {
+		c.events.Split()
+	}
+	return nil
 }
 
 // room waits while the table is stalled; what is written already is committed in its time meanwhile. A pipeline that is
@@ -417,7 +429,10 @@ func pump(ctx context.Context, src source, c *committer) error {
 
 	c.stop = ctx.Done()
 	c.refusals = newRefusals(c.limits.Pause, c.env.Now())
-	var srcErr error
+	var srcErr error // not to be read before units are closed
+	c.gone = func() bool {
+		return errors.Is(srcErr, ErrSourceChanged) || errors.Is(srcErr, ErrLogTruncated) || errors.Is(srcErr, ErrNoTopic)
+	}
 	go func() {
 		defer close(units)
 		srcErr = src(srcCtx, units)

@@ -22,7 +22,7 @@ import (
 //
 // Three commits do not wait: that of a truncate; the one before rows are looked up whose values an event leaves out; and
 // the one before a pipeline pauses. A pipeline that ends gives up the events of a transaction that may not be over, and reads
-// them again when it goes on.
+// them again when it goes on; unless it ends because its source is gone.
 
 // wholes is what the source knows of the transaction that it is in. The methods of nil tell of none.
 type wholes struct {

@@ -176,6 +176,25 @@ func TestWholeIsBounded(t *testing.T) {
 	}
 }
 
+// TestWholeOfLostSource: what was read of a topic that is gone cannot be read again, and is committed.
+func TestWholeOfLostSource(t *testing.T) {
+	r := &wholeRun{broker: newBroker(t, kfake.SeedTopics(1, "t")), table: appendTable(t)}
+	r.start(t, time.Hour, 1)
+	r.sendAll([]*kgo.Record{inTransaction(1, 0), inTransaction(1, 1), inTransaction(2, 2), inTransaction(2, 3)})
+	r.table.until(t, "rows", func() bool {
+		r.table.mu.Lock()
+		defer r.table.mu.Unlock()
+		return len(r.table.buffered)+len(r.table.rows) == 4
+	})
+	if err := errors.Join(r.DeleteTopic("t"), r.CreateTopic("t", 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, r.pipeline.wait(t), ErrSourceChanged, "deleted and created again")
+	if got := len(r.table.committed()); got != 4 || r.position() != 4 || r.splits != 1 {
+		t.Errorf("%d rows are committed, the position is %d, %d splits are told", got, r.position(), r.splits)
+	}
+}
+
 // TestWholeNeedsOnePartition: where the order of events is not known, and what transaction they are of, it is refused.
 func TestWholeNeedsOnePartition(t *testing.T) {
 	for _, x := range []struct {
