@@ -53,7 +53,7 @@ func openCatchUp(k *kit, r *run) ([]*benchmark, func() error, error) {
 		b.shown = &shown{title: "tail catches up, changes of " + v.text, unit: rate(1), noLimit: "aim: 2 Mrows/cpu-s"}
 		out = append(out, b)
 	}
-	images, closing, err := openImages(r.ctx)
+	images, closing, err := openImages(r.ctx, max(50_000, imageRows/whole.runRows*k.runRows))
 	return append(out, images...), closing, err
 }
 
@@ -92,15 +92,15 @@ func catchUp(ctx context.Context, store storage.Store, columns []string) (rows i
 	return rows, nil
 }
 
-// Rows of the table whose changes are told with the rows before them, and of each of the commits that change it.
+// Rows of the table whose changes are told with the rows before them, and how many there are for each that a commit changes.
 const (
-	imageRows    = 2_000_000
-	imageChanges = 5_000
+	imageRows  = 2_000_000
+	imageShare = 400
 )
 
 // openImages measures how fast a tail computes the rows before and after small commits to a large file, with pages of it and with
 // a local copy, which the first round makes.
-func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
+func openImages(ctx context.Context, n int) ([]*benchmark, func() error, error) {
 	dir, err := os.MkdirTemp("", "calve-images-")
 	if err != nil {
 		return nil, nil, err
@@ -112,18 +112,19 @@ func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
 		err = engine.Create(ctx, store, s)
 	}
 	if err == nil {
-		err = fillImages(ctx, store, s)
+		err = fillImages(ctx, store, s, n)
 	}
 	if err != nil {
 		return nil, closing, err
 	}
+	changes := int64(catchUpCommits * (n / imageShare))
 	var out []*benchmark
 	for _, v := range []struct{ name, dir string }{{"pages", ""}, {"copies", dir}} {
-		b := &benchmark{name: "Images/" + v.name, procs: 1, rows: catchUpCommits * imageChanges}
+		b := &benchmark{name: "Images/" + v.name, procs: 1, rows: changes}
 		b.op = func(ctx context.Context, c *clock) error {
 			cache := reader.NewLookupCache(reader.LookupCacheConfig{Dir: v.dir, DirBytes: 1 << 40})
 			c.start()
-			changed := 0
+			changed := int64(0)
 			for item, err := range lab.Reader(store).Tail(ctx, reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 3}, BeforeImage: true, Lookups: cache}) {
 				if err != nil {
 					return errors.Join(err, cache.Close())
@@ -135,8 +136,8 @@ func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
 				}
 			}
 			c.stop()
-			if changed < catchUpCommits*imageChanges*9/10 {
-				return errors.Join(fmt.Errorf("%d updates were told of %d", changed, catchUpCommits*imageChanges), cache.Close())
+			if changed < changes*9/10 {
+				return errors.Join(fmt.Errorf("%d updates were told of %d", changed, changes), cache.Close())
 			}
 			return cache.Close()
 		}
@@ -147,13 +148,13 @@ func openImages(ctx context.Context) ([]*benchmark, func() error, error) {
 }
 
 // fillImages makes a file on the highest level, of keys that are even, and commits that change some of them.
-func fillImages(ctx context.Context, store storage.Store, s *schema.Schema) error {
+func fillImages(ctx context.Context, store storage.Store, s *schema.Schema, n int) error {
 	f, err := filesOf(store, s, 1)
 	if err != nil {
 		return err
 	}
 	meta, gen := manifest.Open(store, manifestEnv()), newGenerator(6)
-	keys := make([]int64, imageRows)
+	keys := make([]int64, n)
 	for i := range keys {
 		keys[i] = 2 * int64(i)
 	}
@@ -173,11 +174,11 @@ func fillImages(ctx context.Context, store storage.Store, s *schema.Schema) erro
 		return err
 	}
 	for i := range catchUpCommits {
-		some := drawKeys(100+i, imageChanges, 1)
+		some := drawKeys(100+i, n/imageShare, 1)
 		for j := range some {
-			some[j] = some[j] * (imageRows / imageChanges / keysPerRow) * 2
+			some[j] = some[j] * (imageShare / keysPerRow) * 2
 		}
-		first := imageRows + i*imageChanges
+		first := n + i*(n/imageShare)
 		rows := gen.rows(s, some, first)
 		clear(rows.Kinds)
 		if made, err = f.Flush(ctx, bucket0(), []datafile.Rows{rows}, nil, int64(first)); err != nil {
