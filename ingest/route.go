@@ -17,7 +17,7 @@ import (
 // the record needs no table.
 type KeyFunc func(dst []byte, r *decode.Record) (key []byte, ok bool, err error)
 
-// RouteConfig describes a route. All fields but Start are required.
+// RouteConfig describes a route. All fields but Start, SaveMark and LoadMark are required.
 type RouteConfig struct {
 	Hub   *Hub
 	Topic string
@@ -36,6 +36,11 @@ type RouteConfig struct {
 	Begin func(ctx context.Context, at Progress) (Progress, error)
 	// Dead takes the records without table. It is used by one goroutine at a time.
 	Dead DeadLetter
+	// SaveMark keeps up to where the letters of all records are written, LoadMark gives what was kept last, by this process
+	// or another one; the zero Progress: nothing. Without them letters may be written again when the topic is looked through
+	// again by another process.
+	SaveMark func(ctx context.Context, at Progress) error
+	LoadMark func(ctx context.Context) (Progress, error)
 }
 
 // Bounds of a route.
@@ -69,6 +74,7 @@ type Route struct {
 	ctx    context.Context
 	room   chan struct{} // some feed has taken something; one is enough
 	asking sync.Mutex    // held by the stream that admits a key or writes dead letters
+	mark   position      // letters of records before it are written; guarded by asking
 
 	mu      sync.Mutex // guards what follows, and the fields of streams and feeds that say so
 	tables  map[string]choice
@@ -395,31 +401,4 @@ func (r *Route) admit(ctx context.Context, s *stream, key string) (choice, error
 		s.subs[f] = true
 	}
 	return choice{table: table}, nil
-}
-
-// bury writes records without table to the dead letters.
-func (r *Route) bury(ctx context.Context, letters []Letter) error {
-	r.asking.Lock()
-	defer r.asking.Unlock()
-	try := retry{env: r.env, events: r.events, patience: r.c.cfg.Patience, what: "write dead letters", final: func(err error) bool { return errors.Is(err, ErrDeadLettersFull) }}
-	err := try.do(ctx, func(ctx context.Context) (err error) {
-		for i := range letters {
-			if err = r.cfg.Dead.Add(ctx, letters[i]); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			err = r.cfg.Dead.Flush(ctx, Progress{})
-		}
-		if c, ok := r.cfg.Dead.(interface{ Close(context.Context) error }); ok && err != nil {
-			return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // another try opens the table again
-		}
-		return err
-	})
-	if err == nil && r.events.Rejected != nil {
-		for i := range letters {
-			r.events.Rejected(letters[i])
-		}
-	}
-	return err
 }

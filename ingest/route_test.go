@@ -2,10 +2,12 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,17 +31,23 @@ type routes struct {
 	faults map[string]func() (error, bool)
 	want   map[string]map[[2]int64]int64
 	next   [2]int64
+	mark   *Progress // what the route keeps of its letters
 }
 
 // newRoutes makes a route; of a key of which ready is false the pipeline does not come by itself.
 func newRoutes(t *testing.T, b *broker, was *routes, fetch int32, ready func(key string) bool) *routes {
 	t.Helper()
-	x := &routes{broker: b, cfg: b.config(), dead: &list{}, tables: map[string]*fakeTable{}, runs: map[string]*pipeline{}, faults: map[string]func() (error, bool){}, want: map[string]map[[2]int64]int64{}}
+	x := &routes{broker: b, cfg: b.config(), dead: &list{}, tables: map[string]*fakeTable{}, runs: map[string]*pipeline{}, faults: map[string]func() (error, bool){}, want: map[string]map[[2]int64]int64{}, mark: &Progress{}}
+	if was != nil {
+		x.mark = was.mark
+	}
 	env := testEnv()
 	env.After = func(d time.Duration) <-chan time.Time { return time.After(min(d, 20*time.Millisecond)) }
 	x.cfg.FetchBytes = fetch
 	x.cfg.Hub = b.hub(x.cfg)
 	x.route = NewRoute(RouteConfig{Hub: x.cfg.Hub, Topic: "t", Dead: x.dead,
+		SaveMark: func(_ context.Context, at Progress) error { *x.mark = at; return nil },
+		LoadMark: func(context.Context) (Progress, error) { return *x.mark, nil },
 		Keys: func() KeyFunc {
 			return func(dst []byte, r *decode.Record) ([]byte, bool, error) {
 				if len(r.Key) == 0 {
@@ -255,6 +263,79 @@ func TestRoutePendingAlone(t *testing.T) {
 	x.all("good")
 	x.begin("broken")
 	x.all("broken")
+	x.stop()
+}
+
+// awaitLetters waits until the route has written so many letters.
+func (x *routes) awaitLetters(n int) {
+	x.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); len(x.dead.all()) < n; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			x.t.Fatalf("letters %v, want %d", x.dead.all(), n)
+		}
+	}
+}
+
+// TestRouteLettersOnce: a letter that was replayed or dropped is not written again when the topic is looked through again
+// for a table that is behind.
+func TestRouteLettersOnce(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(2, "t"))
+	x := newRoutes(t, b, nil, 0, always)
+	x.sendKeys("idle", "idle")
+	x.all("idle")
+	x.sendKeys("", "a", "a", "a")
+	x.all("a")
+	x.awaitLetters(1)
+	x.stop()
+	x = newRoutes(t, b, x, 0, always) // its letters are those that are written from now on
+	x.sendKeys("a", "idle", "", "a")
+	x.all("a", "idle")
+	x.awaitLetters(1)
+	x.sendKeys("a", "idle")
+	x.all("a", "idle")
+	if l := x.dead.all(); len(l) != 1 {
+		t.Errorf("letters %v", l)
+	}
+	x.stop()
+}
+
+// fullLetters are dead letters that have no more room after some, until they are given more.
+type fullLetters struct {
+	list
+	room atomic.Int64
+}
+
+func (f *fullLetters) Add(ctx context.Context, l Letter) error {
+	if f.room.Add(-1) < 0 {
+		f.room.Add(1)
+		return ErrDeadLettersFull
+	}
+	return f.list.Add(ctx, l)
+}
+
+// TestRouteLettersFull: while the dead letters are full all tables wait, and go on without anybody having to start them.
+func TestRouteLettersFull(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(2, "t"))
+	x := newRoutes(t, b, nil, 0, always)
+	x.sendKeys("a", "b")
+	x.all("a", "b")
+	full := &fullLetters{}
+	full.room.Store(1)
+	x.route.asking.Lock()
+	x.route.cfg.Dead = full
+	x.route.asking.Unlock()
+	x.sendKeys("", "a", "", "b", "", "a")
+	for deadline := time.Now().Add(20 * time.Second); !errors.Is(x.route.Err(), ErrDeadLettersFull); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing tells that the letters are full")
+		}
+	}
+	full.room.Store(5)
+	x.sendKeys("a", "b")
+	x.all("a", "b")
+	if l := full.all(); len(l) != 3 || x.route.Err() != nil {
+		t.Errorf("letters %v, error %v", l, x.route.Err())
+	}
 	x.stop()
 }
 

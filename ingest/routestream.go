@@ -148,6 +148,7 @@ func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) er
 // whatever position of a table is read on from, no record before it can belong to a table that nobody knows.
 func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 	parts := make([]dealt, 0, len(pieces))
+	s.letters = nil // of a deal that was broken off
 	for i := range pieces {
 		p := &pieces[i]
 		if p.Err != nil {
@@ -166,7 +167,11 @@ func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 		parts = append(parts, d)
 	}
 	if len(s.letters) > 0 {
-		if err := s.r.bury(ctx, s.letters); err != nil {
+		upTo := map[int32]int64{}
+		for i := range parts {
+			upTo[parts[i].part] = parts[i].last.next
+		}
+		if err := s.r.bury(ctx, s, s.letters, upTo); err != nil {
 			return err
 		}
 		s.letters = nil

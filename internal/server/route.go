@@ -37,9 +37,17 @@ const routesDir = "calve/routes"
 // maxRouteEntry bounds what is read of an object: positions of thousands of partitions.
 const maxRouteEntry = 4 << 20
 
-// originName is the object that says where a route began that begins at the end of its topic. Names of tables have no
-// such character.
-const originName = "-origin"
+// Objects beside those of tables, whose names do not begin so: originName says where a route began that begins at the end
+// of its topic, markName up to where all records without table are dead letters, or were.
+const (
+	originName = "-origin"
+	markName   = "-letters"
+)
+
+// isRouteEntry reports whether an object is that of a table.
+func isRouteEntry(info storage.Info) bool {
+	return !info.Dir && !strings.HasPrefix(path.Base(info.Name), "-")
+}
 
 // routeEntry is what such an object holds.
 type routeEntry struct {
@@ -57,11 +65,11 @@ func (s *Server) runRoute(ctx context.Context, rt *routed) {
 	}
 	p := newPipeline(rt.cfg, s.warehouse, s.warehouse, s.env) // only for its dead letters
 	p.shared = &s.shared
-	path, err := config.TablePath(rt.routes.Unrouted())
+	folder, err := config.TablePath(rt.routes.Unrouted())
 	if err != nil { // New has seen that it is one
 		return
 	}
-	p.dead = storage.Sub(s.warehouse, path)
+	p.dead = storage.Sub(s.warehouse, folder)
 	env := ingest.Env{Now: s.env.Now, After: s.env.After, NewID: s.env.NewID, Rand: s.env.Rand, Log: p.log}
 	// Any process may write these letters, whoever else does: they have no job.
 	dead, closeDead := p.deadLetters(ctx, env, "")
@@ -83,6 +91,23 @@ func (s *Server) runRoute(ctx context.Context, rt *routed) {
 			return s.routeOrigin(ctx, rt, at)
 		},
 		Dead: dead,
+		SaveMark: func(ctx context.Context, at ingest.Progress) error {
+			data, err := json.Marshal(at.Properties)
+			if err != nil {
+				return err
+			}
+			return s.warehouse.Put(ctx, path.Join(rt.dir(), markName), data)
+		},
+		LoadMark: func(ctx context.Context) (at ingest.Progress, err error) {
+			data, err := storage.ReadAll(ctx, s.warehouse, path.Join(rt.dir(), markName), maxRouteEntry)
+			if errors.Is(err, storage.ErrNotFound) {
+				return at, nil
+			}
+			if err == nil && json.Unmarshal(data, &at.Properties) != nil {
+				return ingest.Progress{}, nil // a loss of power has torn it; without it letters may come again, none is lost
+			}
+			return at, err
+		},
 	}, env, ingest.Events{
 		Rejected: func(l ingest.Letter) {
 			p.log.Warn("record without table", "topic", l.Topic, "partition", l.Partition, "offset", l.Offset, "reason", l.Reason)
@@ -142,7 +167,7 @@ func (s *Server) routeEntries(ctx context.Context, rt *routed) (map[string]route
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", s.warehouse.URL(rt.dir()), err)
 		}
-		if info.Dir || path.Base(info.Name) == originName {
+		if !isRouteEntry(info) {
 			continue
 		}
 		e, err := s.routeEntry(ctx, rt, info.Name)
@@ -289,7 +314,7 @@ func (s *Server) routeFull(ctx context.Context, rt *routed) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("list %s: %w", s.warehouse.URL(rt.dir()), err)
 		}
-		if !info.Dir && path.Base(info.Name) != originName {
+		if isRouteEntry(info) {
 			n++
 		}
 	}
