@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sort"
 	"strings"
 	"sync"
@@ -42,7 +43,13 @@ type Cache struct {
 	recent *list.List // of *opened, the most recently used in front
 	bytes  int64
 	closed bool
-	ends   map[string]float64 // by table: the greatest part of a file that was at its end to be read first
+	ends   map[endsID]float64 // the part of a file that was at its end to be read first
+}
+
+// endsID are the files of a table that are about as large: their ends take about the same part of them.
+type endsID struct {
+	url  string
+	size int // its number of bits
 }
 
 // fileID names a file as one schema sees it.
@@ -60,7 +67,7 @@ func NewCache(cfg CacheConfig) *Cache {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 64 << 20
 	}
-	return &Cache{cfg: cfg, local: newLocalDir(cfg), files: map[fileID]*opened{}, recent: list.New(), ends: map[string]float64{}}
+	return &Cache{cfg: cfg, local: newLocalDir(cfg), files: map[fileID]*opened{}, recent: list.New(), ends: map[endsID]float64{}}
 }
 
 // Close closes all files; those in use are closed when they are not any more. The cache keeps nothing from then on.
@@ -184,35 +191,45 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 }
 
 // A file's end is read in one request if its size is known before. It grows with the file, and with the columns, key types and
-// filters that the files of a table have in common.
+// filters that the files of a table have in common. Where requests take no time it is not guessed.
 const (
-	mostEnd    = 4 << 20
-	mostTables = 1000
+	mostEnd  = 4 << 20
+	mostEnds = 4000
 )
+
+func endsOf(t *Table, size int64) endsID {
+	return endsID{t.Store.URL(""), bits.Len64(uint64(size))}
+}
 
 // tailOf is how much of the end of a file of some size to read first. A nil cache knows nothing of files before.
 func (c *Cache) tailOf(t *Table, size int64) int64 {
 	tail := datafile.Tail(size)
-	if c == nil {
+	if c == nil || !t.isFar() {
 		return tail
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(size, max(tail, min(int64(c.ends[t.Store.URL("")]*float64(size)), mostEnd)))
+	return min(size, max(tail, min(int64(c.ends[endsOf(t, size)]*float64(size)), mostEnd)))
 }
 
-// sawTail learns of a file how much it was. Small files, which are read as a whole, tell nothing.
+// sawTail learns of a file how much it was: the greatest part counts, and less and less when others have smaller ends.
 func (c *Cache) sawTail(t *Table, size, end int64) {
-	if c == nil || end <= datafile.Tail(size) || end > mostEnd {
+	if c == nil || size <= 0 || end > mostEnd || !t.isFar() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.ends) >= mostTables {
+	at, part := endsOf(t, size), 1.1*float64(end)/float64(size)
+	before, known := c.ends[at]
+	switch {
+	case !known && end <= datafile.Tail(size): // as is guessed without knowing anything
+		return
+	case !known && len(c.ends) >= mostEnds:
 		clear(c.ends)
+	case part < before:
+		part = before - (before-part)/8
 	}
-	at := t.Store.URL("")
-	c.ends[at] = max(c.ends[at], 1.1*float64(end)/float64(size))
+	c.ends[at] = part
 }
 
 // readBlooms reads the Bloom filters that the file itself has of key columns; files of calve have none.
