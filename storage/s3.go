@@ -164,9 +164,10 @@ func (s *s3Store) Delete(ctx context.Context, name string) error {
 	if err := checkName("delete", name); err != nil {
 		return err
 	}
+	ctx, doubt := withDoubt(ctx)
 	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.name, Key: aws.String(s.key(name))})
 	if err != nil && apiCode(err) != "NoSuchKey" {
-		return s.failWrite("delete", name, err)
+		return s.failWrite("delete", name, err, doubt)
 	}
 	return nil
 }
@@ -266,8 +267,11 @@ func (s *s3Store) fail(op, name string, err error) error {
 }
 
 // failWrite gives an error of a writing request its place, and says whether the request may have had its effect: only
-// an answer that refuses it (4xx) rules that out.
-func (s *s3Store) failWrite(op, name string, err error) error {
+// an answer that refuses it (4xx) rules that out, if no earlier try of it is in doubt.
+func (s *s3Store) failWrite(op, name string, err error, doubt *atomic.Bool) error {
+	if refuses(err) && doubt.Load() {
+		return fmt.Errorf("%s %s: %w: an earlier try got no answer: %w", op, s.URL(name), ErrUnknown, plain(err))
+	}
 	if refuses(err) {
 		return fmt.Errorf("%s %s: %w", op, s.URL(name), plain(err))
 	}
@@ -283,6 +287,12 @@ func refuses(err error) bool {
 // doubtKey is the key of a context's *atomic.Bool that tells whether one of the client's tries of a request got no
 // certain answer. An answer to a later try says nothing about an earlier one, which may be on its way still.
 type doubtKey struct{}
+
+// withDoubt gives a context whose requests note their doubt.
+func withDoubt(ctx context.Context) (context.Context, *atomic.Bool) {
+	doubt := new(atomic.Bool)
+	return context.WithValue(ctx, doubtKey{}, doubt), doubt
+}
 
 // noteDoubt has the client note it.
 func noteDoubt(stack *middleware.Stack) error {

@@ -73,15 +73,11 @@ func (s *s3Store) putWhole(ctx context.Context, op, name string, data []byte, if
 	if err := s.begin(ctx, op, name); err != nil {
 		return err
 	}
-	var doubt atomic.Bool
-	err := s.upload(context.WithValue(ctx, doubtKey{}, &doubt), name, bytes.NewReader(data), ifAbsent, int64(len(data))+1)
-	if err == nil {
-		return nil
+	ctx, doubt := withDoubt(ctx)
+	if err := s.upload(ctx, name, bytes.NewReader(data), ifAbsent, int64(len(data))+1); err != nil {
+		return s.failWrite(op, name, err, doubt)
 	}
-	if err = s.failWrite(op, name, err); doubt.Load() && !errors.Is(err, ErrUnknown) {
-		err = fmt.Errorf("%w: an earlier try got no answer: %w", ErrUnknown, err)
-	}
-	return err
+	return nil
 }
 
 func (s *s3Store) begin(ctx context.Context, op, name string) error {
@@ -104,9 +100,11 @@ func (s *s3Store) Create(ctx context.Context, name string) (Upload, error) {
 	}
 	pr, pw := io.Pipe()
 	u := &s3Upload{ctx: ctx, s: s, name: name, pw: pw, done: make(chan struct{})}
+	var noted context.Context
+	noted, u.doubt = withDoubt(ctx)
 	go func() {
 		defer close(u.done)
-		u.err = s.upload(ctx, name, pr, false, s3Part)
+		u.err = s.upload(noted, name, pr, false, s3Part)
 		if u.err != nil {
 			pr.CloseWithError(u.err) // so that Write does not wait for a reader that is gone
 		}
@@ -126,6 +124,7 @@ type s3Upload struct {
 	ended bool
 	done  chan struct{} // closed when the upload is over; err is set then
 	err   error
+	doubt *atomic.Bool
 }
 
 func (u *s3Upload) Write(p []byte) (int, error) {
@@ -157,7 +156,7 @@ func (u *s3Upload) Commit() error {
 	<-u.done
 	u.stop()
 	if u.err != nil {
-		return u.s.failWrite(op, u.name, u.err)
+		return u.s.failWrite(op, u.name, u.err, u.doubt)
 	}
 	return nil
 }
