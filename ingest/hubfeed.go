@@ -215,6 +215,18 @@ type piece struct {
 // recordBytes is what a record takes beside its key, value and headers.
 const recordBytes = 200
 
+// sizeOf is about the memory that a record takes.
+func sizeOf(r *kgo.Record) int64 {
+	n := recordBytes + int64(len(r.Key)+len(r.Value))
+	for i := range r.Headers {
+		n += headerBytes + int64(len(r.Headers[i].Key)+len(r.Headers[i].Value))
+	}
+	return n
+}
+
+// headerBytes is what a header takes beside its name and value.
+const headerBytes = 40
+
 // put appends what was fetched, and reports whether the feed is to be held: it is full, or has an error. An error ends the
 // reading of whoever comes to it, so nothing behind it is kept, and nothing more fetched: brokers answer a fetch that they
 // refuse at once, each time.
@@ -231,9 +243,8 @@ func (f *topicFeed) put(bound int64, id [16]byte, parts []kgo.FetchPartition) bo
 		if p.Err == nil && len(p.Records) == 0 {
 			continue
 		}
-		p.bytes = recordBytes * int64(len(p.Records))
 		for _, r := range p.Records {
-			p.bytes += int64(len(r.Key) + len(r.Value))
+			p.bytes += sizeOf(r)
 		}
 		f.bytes += p.bytes
 		f.queue = append(f.queue, p)

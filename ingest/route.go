@@ -59,6 +59,8 @@ const (
 	tellEvery = 10 * time.Minute
 	// maxChosen bounds the keys that a stream remembers.
 	maxChosen = 20_000
+	// maxRefusedKey is the size of the longest key of which it is remembered that it is refused.
+	maxRefusedKey = 256
 )
 
 // Route reads one topic for many tables, each of which has a pipeline of its own (KafkaConfig.Route) with its own position

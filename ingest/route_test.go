@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -392,4 +393,40 @@ func TestRouteFails(t *testing.T) {
 		t.Errorf("%d crashes, letters %v", crashes, x.dead.all())
 	}
 	x.stop()
+}
+
+// TestRouteHostileKeys: what is remembered of refused keys is bounded in bytes.
+func TestRouteHostileKeys(t *testing.T) {
+	r := &Route{cfg: RouteConfig{Admit: func(context.Context, string, Progress) (string, bool, error) {
+		return "", false, &decode.RowError{Offset: -1, Code: decode.NoTable, Reason: "not allowed"}
+	}}, env: testEnv(), c: &cluster{cfg: KafkaConfig{Topic: "t", Patience: time.Minute}}, tables: map[string]choice{}}
+	s := &stream{r: r, chosen: map[string]choice{}, keys: func(dst []byte, r *decode.Record) ([]byte, bool, error) { return append(dst, r.Key...), true, nil }}
+	for i := range 300 {
+		key := strings.Repeat("x", 64<<10) + string(rune('a'+i%26)) + strings.Repeat("y", i)
+		_, _ = s.choose(t.Context(), &decode.Record{Key: []byte(key)})
+	}
+	n := 0
+	for k := range s.chosen {
+		n += len(k)
+	}
+	if n > 300*maxRefusedKey {
+		t.Errorf("%d keys of refused records hold %d KiB", len(s.chosen), n>>10)
+	}
+}
+
+// TestRouteHeaderBytes: headers that are kept for a table count.
+func TestRouteHeaderBytes(t *testing.T) {
+	var bun bundle
+	bun.add(&kgo.Record{Offset: 1, Value: []byte("{}"), Headers: []kgo.RecordHeader{{Key: "h", Value: make([]byte, 1<<20)}}})
+	hub, err := NewHub(HubConfig{Brokers: []string{"127.0.0.1:1"}}, testEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	r := &Route{cfg: RouteConfig{Hub: hub}}
+	f := &routeFeed{r: r, next: map[int32]int64{0: 0}, epoch: map[int32]int32{}, told: map[int32]int64{0: 0}, filled: make(chan struct{}, 1)}
+	f.give(&dealt{part: 0, last: mark{2, 0}}, &bun)
+	if f.bytes < 1<<20 {
+		t.Errorf("1 MiB of headers is kept and counts as %d bytes", f.bytes)
+	}
 }

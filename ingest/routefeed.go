@@ -203,7 +203,7 @@ func (f *routeFeed) give(d *dealt, b *bundle) {
 		p.Records = all[skip:]
 	}
 	for _, r := range p.Records {
-		p.bytes += recordBytes + int64(len(r.Key)+len(r.Value))
+		p.bytes += sizeOf(r)
 	}
 	f.told[d.part] = d.last.next
 	if d.last.next > from {

@@ -232,6 +232,9 @@ func (s *stream) choose(ctx context.Context, r *decode.Record) (string, error) {
 		if c, err = s.r.admit(ctx, s, string(s.key)); err != nil {
 			return "", err
 		}
+		if c.refused != nil && len(s.key) > maxRefusedKey {
+			return "", c.refused
+		}
 		if len(s.chosen) >= maxChosen {
 			clear(s.chosen)
 		}

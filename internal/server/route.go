@@ -24,7 +24,8 @@ import (
 type routed struct {
 	cfg    config.Pipeline
 	routes *config.Routes
-	full   bool // it has as many tables as it may have; see routeFull
+	full   bool            // it has as many tables as it may have; see routeFull
+	tables map[string]bool // those that it had when routeFull looked last
 
 	// Guarded by Server.mu.
 	route *ingest.Route // nil: not begun
@@ -272,6 +273,12 @@ func (s *Server) admit(ctx context.Context, rt *routed, key string, at ingest.Pr
 	if err != nil {
 		return e, false, refuse(err.Error())
 	}
+	tooMany := func() error {
+		return refuse(fmt.Sprintf("it would make the table %s, and the pipeline has %d, as many as route.max-tables allows", cfg.Table, rt.cfg.Route.Max))
+	}
+	if rt.full && !rt.tables[cfg.Table] { // no request for each of many values
+		return e, false, tooMany()
+	}
 	name := path.Join(rt.dir(), cfg.Table)
 	e, err = s.routeEntry(ctx, rt, name)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -280,7 +287,7 @@ func (s *Server) admit(ctx context.Context, rt *routed, key string, at ingest.Pr
 			return e, false, ferr
 		}
 		if full {
-			return e, false, refuse(fmt.Sprintf("it would make the table %s, and the pipeline has %d, as many as route.max-tables allows", cfg.Table, rt.cfg.Route.Max))
+			return e, false, tooMany()
 		}
 		e = routeEntry{Table: cfg.Table, Values: values, Begin: at.Properties}
 		data, merr := json.MarshalIndent(e, "", "  ")
@@ -306,7 +313,7 @@ func (s *Server) routeFull(ctx context.Context, rt *routed) (bool, error) {
 	if rt.full {
 		return true, nil
 	}
-	n := 0
+	tables := map[string]bool{}
 	for info, err := range s.warehouse.List(ctx, rt.dir()) {
 		if errors.Is(err, storage.ErrNotFound) {
 			break
@@ -315,10 +322,10 @@ func (s *Server) routeFull(ctx context.Context, rt *routed) (bool, error) {
 			return false, fmt.Errorf("list %s: %w", s.warehouse.URL(rt.dir()), err)
 		}
 		if isRouteEntry(info) {
-			n++
+			tables[path.Base(info.Name)] = true
 		}
 	}
-	rt.full = n >= rt.cfg.Route.Max
+	rt.full, rt.tables = len(tables) >= rt.cfg.Route.Max, tables
 	return rt.full, nil
 }
 

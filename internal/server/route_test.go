@@ -286,3 +286,32 @@ func TestRouteCrashes(t *testing.T) {
 		t.Errorf("%d letters, want %d; %d crashes", n, letters, crashes)
 	}
 }
+
+// TestRouteFullAsks: when a route has all the tables that it may have, values that it does not know cost no requests.
+func TestRouteFullAsks(t *testing.T) {
+	x := newTenants(t, "orders")
+	var asked atomic.Int64
+	x.warehouse = storage.WithFaults(x.mem, func(op storage.Op) error {
+		if strings.HasPrefix(op.Name, "calve/routes/all/shop.") {
+			asked.Add(1)
+		}
+		return nil
+	})
+	section := strings.Replace(x.section("all", "orders", "table: shop.{header:tenant}_orders", "route: {max-tables: 1}", appendTable), "  table: shop.all\n", "", 1)
+	x.sendTenants("orders", "a")
+	r := x.start(Options{}, section)
+	x.awaitRows("shop.a_orders", "a")
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprintf("user-%d", i))
+	}
+	was := asked.Load()
+	x.sendTenants("orders", append(names, "a")...)
+	x.awaitRows("shop.a_orders", "a")
+	if n := asked.Load() - was; n > 20 {
+		t.Errorf("%d requests one after the other for 200 values that are refused", n)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
