@@ -16,7 +16,7 @@ import (
 )
 
 // Order is the order of the changes of one snapshot. Those of different snapshots always come in the order of commits, and
-// those of one key in the order in which they apply.
+// those of one key in the order in which they apply; but see Arrival.
 type Order int
 
 const (
@@ -24,7 +24,9 @@ const (
 	Stored Order = iota
 	// Arrival is the order in which their writer took them, across keys and buckets: rows of one partition of a topic come as
 	// they were in it. Rows of one key that the writer merged before it wrote them come where the one came whose number
-	// theirs is: the last of them, or the one that its merge engine keeps.
+	// theirs is: the last of them, or the one that its merge engine keeps. Where `sequence.field` says which row of a key wins
+	// and the changelog is the input's, rows of one key come as they came too, so the last that is told need not be the
+	// table's.
 	//
 	// It holds for snapshots of calve, and for those of others whose changes are of one bucket, as they number each bucket for
 	// itself; others end the stream with an ErrQuery, as do tables without a primary key whose changes are of several buckets

@@ -64,7 +64,8 @@ that does not fulfil it is a -D of its key, as an older one may have, unless the
 bucket by bucket and by key: rows of one partition of a topic then come as they were in it. It holds for what calve wrote,
 and for snapshots of other writers whose changes are in one bucket; others are refused, since their writers number each
 bucket for itself, and so are --before-image and changelogs made by compactions (lookup, full-compaction), where a delete
-does not say when it came. Of rows of one key that came for one commit, a table without changelog may tell the last alone.
+does not say when it came. Of rows of one key that came for one commit, a table without changelog may tell the last alone;
+with a changelog of the input all are told as they came, also where sequence.field lets an earlier one win.
 The rows of a whole snapshot (--from full) have no such order.
 
 --to kafka://BROKER,BROKER/TOPIC writes into a topic instead, each change exactly once for readers of committed records:
