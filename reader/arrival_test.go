@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -96,11 +98,23 @@ func arriving(t *testing.T, x *table, seed uint64, commits, most int) (want []st
 	return want
 }
 
+// arrivalSeed is printed; CALVE_SEED repeats another one.
+func arrivalSeed(t *testing.T) uint64 {
+	n := uint64(1)
+	if s := os.Getenv("CALVE_SEED"); s != "" {
+		var err error
+		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("seed %d (set CALVE_SEED to change it)", n)
+	return n
+}
+
 // TestArrival: changes come as they were written, across keys, buckets and partitions, and a reader resumes at any of them;
 // also where few rows are sorted at once.
 func TestArrival(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := arrivalSeed(t)
 	for _, options := range [][]string{{"bucket", "4"}, {"bucket", "3", "changelog-producer", "input"}, {"bucket", "-1", "dynamic-bucket.target-row-num", "50"}} {
 		t.Run(strings.Join(options, " "), func(t *testing.T) {
 			x := newTable(t, true, options...)
