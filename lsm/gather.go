@@ -211,8 +211,8 @@ func gatherBits(mem *arena, srcs []arrow.Array, ranges []Range, rows, buf int) [
 		}
 		maps[i] = bitmap{s.Data().Buffers()[buf].Bytes(), s.Data().Offset()}
 	}
-	const step = 56 // bits that eight bytes hold wherever they begin
-	dst := mem.cleared((rows + 63) / 64 * 8)
+	const step = 56                        // bits that eight bytes hold wherever they begin
+	dst := mem.bytes((rows + 63) / 64 * 8) // every word is written
 	o, word, fill := 0, uint64(0), 0
 	for _, r := range ranges {
 		m, n := &maps[r.Src], int(r.N)
