@@ -5,8 +5,6 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/calve-io/calve/schema"
 )
 
 // avroDecoder reads registry-framed Avro in one pass into the columns, by a plan made once for each writer's schema.
@@ -135,14 +133,7 @@ func (d *avroDecoder) record(r *Record, p *avroPlan, b []byte) int {
 		return d.shift()
 	}
 	d.inKey = false
-	kind := schema.Insert
-	switch {
-	case r.Value == nil:
-		kind = schema.Delete
-	case d.kind.set:
-		kind = d.kind.kind
-	}
-	return d.complete(r, kind)
+	return d.completeUpsert(r)
 }
 
 // tooMany refuses a record behind which bytes are left.

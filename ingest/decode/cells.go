@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/calve-io/calve/schema"
 )
 
 // Forms whose records have a schema are read by plans, trees of nodes made once for each schema. What all of them share is
@@ -418,4 +420,16 @@ func (d *filler) putUnscaledBytes(unscaled []byte, scale, at, end int, c *column
 		return -1
 	}
 	return end
+}
+
+// completeUpsert ends the row d.at of a record that is no event: without a value it deletes, and its op field may say more.
+func (d *filler) completeUpsert(r *Record) int {
+	kind := schema.Insert
+	switch {
+	case r.Value == nil:
+		kind = schema.Delete
+	case d.kind.set:
+		kind = d.kind.kind
+	}
+	return d.complete(r, kind)
 }

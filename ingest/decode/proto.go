@@ -8,8 +8,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/calve-io/calve/schema"
 )
 
 // protoDecoder reads registry-framed Protobuf in one pass into the columns, by a plan made once for each message of a
@@ -197,14 +195,7 @@ func (d *protoDecoder) record(r *Record, p *protoPlan, at int) int {
 		}
 	}
 	d.inKey = false
-	kind := schema.Insert
-	switch {
-	case r.Value == nil:
-		kind = schema.Delete
-	case d.kind.set:
-		kind = d.kind.kind
-	}
-	return d.complete(r, kind)
+	return d.completeUpsert(r)
 }
 
 // message reads the fields of a message, which ends where b does. What the schema does not know, and what has another wire
