@@ -22,12 +22,7 @@ type tailFlags struct {
 	copies                                       localCopies
 }
 
-func (a *app) tailCmd() *cobra.Command {
-	var t tailFlags
-	c := &cobra.Command{
-		Use:   "tail TABLE",
-		Short: "Print the changes of a table as they are committed",
-		Long: `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
+const tailLong = `Print one change a line: {"snapshot":N,"kind":"+I","row":{…}}. Kinds are +I (insert), -U and +U (before and after an
 update) and -D (delete). In a table without changelog an update is told as +I or +U of the new row alone, unless
 --before-image looks rows up in the snapshot before: then the changes are exactly those of the merged rows, updates that
 change nothing are left out, and compactions and overwrites are told where they change a row. --lookup-cache DIR copies data
@@ -80,7 +75,14 @@ are rows as they are, so that tables that merge rows need a changelog or --befor
 needs a topic with one partition.
 
 --share I/N tells only the buckets whose number leaves I when divided by N, so that N readers share the work; with
---consumer each has its own position.`,
+--consumer each has its own position.`
+
+func (a *app) tailCmd() *cobra.Command {
+	var t tailFlags
+	c := &cobra.Command{
+		Use:   "tail TABLE",
+		Short: "Print the changes of a table as they are committed",
+		Long:  tailLong,
 		Example: `  calve tail shop.orders -w file:///data/lake
   calve tail shop.orders -w file:///data/lake --follow
   calve tail shop.orders -w file:///data/lake --follow --consumer audit --on-gap rescan
