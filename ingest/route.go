@@ -86,6 +86,7 @@ type Route struct {
 	best    position // everything before it was looked through, and what came of it is durable
 	known   bool     // best is
 	err     error    // of the last stream that failed, or the last look for a place to begin
+	over    bool     // no stream begins any more
 	workers sync.WaitGroup
 }
 
@@ -137,7 +138,7 @@ func (r *Route) Run(ctx context.Context) {
 	}
 	known := r.known
 	r.mu.Unlock()
-	defer r.workers.Wait()
+	defer r.end()
 	if !known { // there are no tables
 		r.bare(ctx)
 	}
@@ -162,6 +163,15 @@ func (r *Route) Run(ctx context.Context) {
 			r.bare(ctx)
 		}
 	}
+}
+
+// end waits for the streams, and has no other begin: a feed that looks for one as ctx ends must not add to workers once
+// they are waited for.
+func (r *Route) end() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.workers.Wait()
 }
 
 // bare begins to read for no table, so that the tables of records to come are found.
@@ -266,7 +276,7 @@ func (r *Route) attach(f *routeFeed) {
 	f.mu.Lock()
 	failed := f.failed
 	f.mu.Unlock()
-	if f.stream != nil || f.closed || failed || r.ctx == nil || r.ctx.Err() != nil {
+	if f.stream != nil || f.closed || failed || r.ctx == nil || r.over {
 		return
 	}
 	var best *stream
