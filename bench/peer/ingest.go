@@ -20,11 +20,13 @@ import (
 )
 
 // ingest measures the whole way from a topic of a real broker into a primary-key table of two buckets that is compacted as
-// it grows: the binary `calve serve`, and a Flink job with Paimon's connector and its usual commits every ten seconds. Both
-// are processes of their own, measured from their start to their end, and must leave the same rows.
+// it grows: the binary `calve serve`, and a Flink job with Paimon's connector and its usual commits every ten seconds, which
+// must leave the same rows. Beside them Kafka Connect appends the messages to an Iceberg table. All are processes of their
+// own, measured from their start to their end.
 type ingest struct {
 	messages, keys int
 	jars, more     string // of the broker, and what Flink needs to read it
+	connectJars    string // of Kafka Connect and Iceberg's sink; '' leaves it out
 	rate           int
 	latency        time.Duration
 }
@@ -80,8 +82,18 @@ func (g ingest) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 		return err
 	}
 	fmt.Fprintf(out, "ingest: %d messages of %d bytes are in the topic\n", g.messages, bytes/int64(g.messages))
-	text, err := g.rounds(ctx, cfg, dir, out, func(ctx context.Context, dir string) (used, error) { return g.calve(ctx, bin, b.address, dir) },
-		func(ctx context.Context, dir string) (used, error) { return flink.ingest(ctx, b.address, dir) })
+	sides := []side{
+		{"calve", true, func(ctx context.Context, dir string) (used, error) { return g.calve(ctx, bin, b.address, dir) }},
+		{"flink", true, func(ctx context.Context, dir string) (used, error) { return flink.ingest(ctx, b.address, dir) }},
+	}
+	if g.connectJars != "" {
+		c, err := g.compileConnect(ctx, dir)
+		if err != nil {
+			return err
+		}
+		sides = append(sides, side{"connect", false, func(ctx context.Context, dir string) (used, error) { return c.ingest(ctx, b.address, dir, g.messages) }})
+	}
+	text, err := g.rounds(ctx, cfg, dir, out, sides)
 	if err != nil {
 		return err
 	}
@@ -102,45 +114,64 @@ func (g ingest) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 	return saveLines(ctx, cfg.out, "ingest", text)
 }
 
-// rounds lets both sides read the topic in turn. The first round warms up the disk and the broker and does not count.
-func (g ingest) rounds(ctx context.Context, cfg config, dir string, out io.Writer, sides ...func(context.Context, string) (used, error)) (text string, err error) {
-	names := []string{"calve", "flink"}
-	rates, most := make([][]float64, len(sides)), make([]int64, len(sides))
-	var ratios []float64
+// side is one of those that read the topic.
+type side struct {
+	name   string
+	paimon bool // it leaves a Paimon table db.t, which must be the same as the others'; one that does not runs in the last round only
+	run    func(ctx context.Context, dir string) (used, error)
+}
+
+// rounds lets the sides, the first of which is calve, read the topic in turn. The first round warms up the disk and the
+// broker and does not count.
+func (g ingest) rounds(ctx context.Context, cfg config, dir string, out io.Writer, sides []side) (text string, err error) {
+	rates, ratios, most := make([][]float64, len(sides)), make([][]float64, len(sides)), make([]int64, len(sides))
 	for round := range cfg.rounds + 1 {
-		var sums [2]sum
-		var now [2]float64
+		var first sum
+		own := 0.0
 		for i, side := range sides {
-			place := filepath.Join(dir, fmt.Sprintf("%s-%d", names[i], round))
-			u, err := side(ctx, place)
-			if err != nil {
-				return "", fmt.Errorf("%s: %w", names[i], err)
+			if !side.paimon && round < cfg.rounds { // it takes minutes, whatever the number of messages
+				continue
 			}
-			if sums[i], err = readAll(ctx, filepath.Join(place, "db.db", "t")); err == nil {
-				err = os.RemoveAll(place)
-			}
+			place := filepath.Join(dir, fmt.Sprintf("%s-%d", side.name, round))
+			u, err := side.run(ctx, place)
 			if err != nil {
+				return "", fmt.Errorf("%s: %w", side.name, err)
+			}
+			if side.paimon {
+				rows, err := readAll(ctx, filepath.Join(place, "db.db", "t"))
+				if err != nil {
+					return "", fmt.Errorf("%s: %w", side.name, err)
+				}
+				if i == 0 {
+					first = rows
+				} else if rows != first {
+					return "", fmt.Errorf("the tables differ: rows and checksum are %v in %s's, %v in %s's", first, sides[0].name, rows, side.name)
+				}
+			}
+			if err := os.RemoveAll(place); err != nil {
 				return "", err
 			}
-			now[i] = u.rate(g.messages)
-			line := fmt.Sprintf("ingest: round=%d side=%s wall_s=%.1f cpu_s=%.1f rows_per_cpu_s=%.0f rss_mib=%d\n", round, names[i], u.wall.Seconds(), u.cpu.Seconds(), now[i], u.rss>>20)
+			now := u.rate(g.messages)
+			line := fmt.Sprintf("ingest: round=%d side=%s wall_s=%.1f cpu_s=%.1f rows_per_cpu_s=%.0f rss_mib=%d\n", round, side.name, u.wall.Seconds(), u.cpu.Seconds(), now, u.rss>>20)
 			fmt.Fprint(out, line)
 			text += line
+			if i == 0 {
+				own = now
+			}
 			if round > 0 {
-				rates[i], most[i] = append(rates[i], now[i]), max(most[i], u.rss)
+				rates[i], ratios[i], most[i] = append(rates[i], now), append(ratios[i], own/now), max(most[i], u.rss)
 			}
 		}
-		if sums[0] != sums[1] {
-			return "", fmt.Errorf("the tables differ: rows and checksum are %v in calve's, %v in Flink's", sums[0], sums[1])
-		}
-		if round > 0 {
-			ratios = append(ratios, now[0]/now[1])
-		}
 	}
-	line := fmt.Sprintf("ingest: messages=%d%s calve_rows_per_cpu_s=%.0f flink_rows_per_cpu_s=%.0f calve_rss_mib=%d flink_rss_mib=%d\n", g.messages,
-		ratioText("ingest_vs_flink", spreadOf(ratios)), spreadOf(rates[0]).median, spreadOf(rates[1]).median, most[0]>>20, most[1]>>20)
-	fmt.Fprint(out, line)
-	return text + line, nil
+	line := fmt.Sprintf("ingest: messages=%d", g.messages)
+	for i, side := range sides[1:] {
+		line += ratioText("ingest_vs_"+side.name, spreadOf(ratios[i+1]))
+	}
+	for i, side := range sides {
+		line += fmt.Sprintf(" %[1]s_rows_per_cpu_s=%.0[2]f %[1]s_rss_mib=%[3]d", side.name, spreadOf(rates[i]).median, most[i]>>20)
+	}
+	fmt.Fprintln(out, line)
+	return text + line + "\n", nil
 }
 
 // readAll reads a table of either side.
@@ -277,16 +308,8 @@ func (g ingest) compileFlink(ctx context.Context, cfg config, dir string) (f fli
 	if _, err := os.Stat(cfg.follow.jars); err != nil {
 		return f, fmt.Errorf("no jars of Flink in %s (run `make interop` once, or name their folder with -flink-jars): %w", cfg.follow.jars, err)
 	}
-	if _, err := os.Stat(g.more); errors.Is(err, os.ErrNotExist) {
-		to, err := filepath.Abs(g.more)
-		if err != nil {
-			return f, err
-		}
-		fetch := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", filepath.Join("bench", "peer", "java", "ingest-pom.xml"),
-			"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+to)
-		if text, err := fetch.CombinedOutput(); err != nil {
-			return f, errors.Join(fmt.Errorf("mvn: %w: %s", err, text), os.RemoveAll(g.more))
-		}
+	if err := fetchJars(ctx, "ingest-pom.xml", g.more); err != nil {
+		return f, err
 	}
 	out := filepath.Join(dir, "classes")
 	f.classes = strings.Join([]string{out, filepath.Join(cfg.follow.jars, "*"), filepath.Join(g.more, "*")}, ":")
@@ -295,6 +318,23 @@ func (g ingest) compileFlink(ctx context.Context, cfg config, dir string) (f fli
 		return f, fmt.Errorf("javac: %w: %s", err, text)
 	}
 	return f, nil
+}
+
+// fetchJars has Maven put what a project of bench/peer/java depends on into a folder, unless it is there.
+func fetchJars(ctx context.Context, pom, dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	to, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	fetch := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", filepath.Join("bench", "peer", "java", pom),
+		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+to)
+	if text, err := fetch.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("mvn: %w: %s", err, text), os.RemoveAll(dir))
+	}
+	return nil
 }
 
 // ingest runs one job to its end.

@@ -7,7 +7,7 @@
 //	go run ./bench/peer -sets '^lookup' -o ''  # lookups by key, and changelogs made by lookups
 //	go run ./bench/peer -churn 300             # write amplification under a commit a second
 //	go run ./bench/peer -follow 30s            # how long rows take to a tail, beside Flink's streaming read
-//	go run ./bench/peer -ingest 2000000        # messages of a real broker into a table, beside a job of Flink
+//	go run ./bench/peer -ingest 2000000        # messages of a real broker into a table, beside a job of Flink and Kafka Connect
 package main
 
 import (
@@ -69,6 +69,7 @@ func parseFlags(args []string) (c config, err error) {
 	fs.IntVar(&c.ingest.keys, "ingest-keys", 500_000, "keys of the table of -ingest")
 	fs.StringVar(&c.ingest.jars, "kafka-jars", ".cache/peers/jars/kafka", "folder with the jars of the broker of -ingest")
 	fs.StringVar(&c.ingest.more, "ingest-jars", ".cache/peers/jars/flink-kafka", "folder with what Flink needs to read it; fetched with Maven if it is not there")
+	fs.StringVar(&c.ingest.connectJars, "connect-jars", ".cache/peers/jars/connect-iceberg", "folder with the jars of Kafka Connect and Iceberg's sink, fetched with Maven if it is not there; '' leaves them out of -ingest")
 	fs.IntVar(&c.ingest.rate, "ingest-rate", 50_000, "messages a second where -ingest measures how long they take to a tail")
 	fs.DurationVar(&c.ingest.latency, "ingest-latency", 20*time.Second, "how long that is measured with each interval between commits; 0s: not at all")
 	fs.IntVar(&c.churn.commits, "churn", 0, "measure write amplification instead, with so many commits")

@@ -63,8 +63,8 @@ const flinkTitle = "\n## Beside Flink\n"
 func besideFlink(dir string) (text string, err error) {
 	for _, kind := range []struct{ name, about string }{
 		{"ingest", "JSON messages of about 200 bytes from a real broker into a primary-key table of two buckets, compaction on: processes of their own,\n" +
-			"measured from start to end, Flink 1.20.3 with Paimon 1.3.1 and commits every 10 s, calve every second. Then from just before a message is\n" +
-			"produced to a tail in another process."},
+			"measured from start to end, Flink 1.20.3 with Paimon 1.3.1 and commits every 10 s, calve every second. Kafka Connect 4.1.1 with the sink of\n" +
+			"Iceberg 1.10.1 only appends the messages, every 10 s, in one round. Then from just before a message is produced to a tail in another process."},
 		{"follow", "From just before a row is written to a tail of calve, and to Flink's streaming read of the same table."},
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, "results", "*-"+kind.name+".txt"))
