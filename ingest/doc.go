@@ -6,7 +6,7 @@
 // RunLines itself) writes the batches, makes the rejected records durable, and commits:
 //
 //	source:  poll → decode ─┐ unit (batch, rejects, position)      at most one waits: that is the back-pressure
-//	commit:                 └→ Table.Write … every CommitInterval: DeadLetter.Flush → Table.Commit(positions)
+//	commit:                 └→ Table.Write … every CommitInterval (see pace): DeadLetter.Flush → Table.Commit(positions)
 //
 // Pipelines of one cluster share a Hub: one client that fetches all their topics and one that asks about them. What is
 // fetched waits in a bounded queue a topic; a pipeline that is slow or stalled has its own topic paused, and no other.

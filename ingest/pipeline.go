@@ -47,7 +47,9 @@ type Table interface {
 
 // Limits say when a pipeline commits: when the first of them is reached. Zero values mean the defaults.
 type Limits struct {
-	// CommitInterval is the longest time a written row waits for its commit. Default 1 s.
+	// CommitInterval lies between the beginnings of two commits, unless rows or bytes start one earlier, and is the longest
+	// time that a written row waits for its commit. A row that comes when the last commit began that long ago waits a tenth
+	// of it, at most 50 ms, for others. Default 1 s.
 	CommitInterval time.Duration
 	// CommitRows and CommitBytes (of records read) start a commit earlier. Defaults 4,000,000 rows and 1 GiB.
 	CommitRows  int64
@@ -152,6 +154,7 @@ type committer struct {
 
 	stop       <-chan struct{}  // the pipeline is told to end
 	tick, idle <-chan time.Time // a commit is due then; nil: nothing waits for it
+	pace       pace
 
 	// Where transactions are kept whole: what was written ends inside one; the last commit was made there; one is due, and waits
 	// no longer than this (nil: none is); the source is told that one is.
@@ -175,6 +178,7 @@ const idleInterval = 30 * time.Second
 
 // run takes units until the channel is closed, then commits the rest.
 func (c *committer) run(ctx context.Context, units <-chan unit) error {
+	c.pace = newPace(c.limits.CommitInterval, c.env.Now())
 	if err := c.commit(ctx); err != nil {
 		return err
 	}
@@ -203,7 +207,7 @@ func (c *committer) run(ctx context.Context, units <-chan unit) error {
 				c.idle = c.env.After(idleInterval)
 			}
 			if u.tally.Records > 0 && c.tick == nil {
-				c.tick = c.env.After(c.limits.CommitInterval)
+				c.tick = c.env.After(c.pace.wait(c.env.Now()))
 			}
 			if c.late == nil && !c.eager && !u.urgent && !c.truncate && c.tally.Rows < c.limits.CommitRows && c.tally.Bytes < c.limits.CommitBytes {
 				continue
@@ -327,6 +331,7 @@ func (c *committer) commit(ctx context.Context) error {
 		return nil
 	}
 	start := c.env.Now()
+	c.pace.began(start)
 	snap, err := c.publish(ctx)
 	if err != nil {
 		return err
@@ -336,8 +341,9 @@ func (c *committer) commit(ctx context.Context) error {
 		c.published()
 	}
 	c.eager, c.truncate, c.cut = false, false, c.inside
-	t := c.tally
-	t.Took = c.env.Now().Sub(start)
+	t, end := c.tally, c.env.Now()
+	c.pace.ended(end)
+	t.Took = end.Sub(start)
 	if snap != nil {
 		t.Snapshot = snap.ID
 	}

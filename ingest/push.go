@@ -116,6 +116,7 @@ type Pusher struct {
 	byKey   map[string]*pushed
 	fresh   map[byte]int // of pending, by kind: those that take new room in the memory
 	tick    <-chan time.Time
+	pace    pace
 	tally   Committed
 }
 
@@ -248,6 +249,7 @@ func (p *Pusher) Run(ctx context.Context) (err error) {
 	if p.event.Started != nil {
 		p.event.Started(nil)
 	}
+	p.pace = newPace(p.cfg.Limits.CommitInterval, p.env.Now())
 	for {
 		select {
 		case <-ctx.Done():
@@ -355,7 +357,7 @@ func (p *Pusher) write(ctx context.Context, q *pushed) error {
 	p.tally.Rejected += int64(len(q.rows.letters))
 	p.tally.Bytes += int64(len(q.Body))
 	if p.tick == nil {
-		p.tick = p.env.After(p.cfg.Limits.CommitInterval)
+		p.tick = p.env.After(p.pace.wait(p.env.Now()))
 	}
 	return nil
 }
@@ -389,9 +391,12 @@ func (p *Pusher) commit(ctx context.Context) error {
 	p.tick = nil
 	for len(p.pending) > 0 {
 		start := p.env.Now()
+		p.pace.began(start)
 		snap, err := p.publish(ctx)
 		if err == nil {
-			return p.committed(ctx, snap, p.env.Now().Sub(start))
+			end := p.env.Now()
+			p.pace.ended(end)
+			return p.committed(ctx, snap, end.Sub(start))
 		}
 		if !errors.Is(err, engine.ErrNewSchema) {
 			return err

@@ -1,0 +1,173 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/schema/schematest"
+)
+
+// paced is a table whose commits take a time, and that notes by a synctest bubble's clock when they began.
+type paced struct {
+	*fakeTable
+	begun  time.Time
+	starts []time.Duration
+}
+
+func newPaced(t *testing.T, took func() time.Duration) *paced {
+	p := &paced{fakeTable: lineTable(t), begun: time.Now()}
+	p.fault = func(call string) (error, bool) {
+		if call == "commit" {
+			p.starts = append(p.starts, time.Since(p.begun))
+			time.Sleep(took())
+		}
+		return nil, false
+	}
+	return p
+}
+
+// runUnits has a committer take a unit of one record after each of the pauses, and gives when each was written.
+func (p *paced) runUnits(t *testing.T, limits Limits, pauses []time.Duration, urgent func(i int) bool) (written []time.Duration) {
+	env, read := testEnv(), 0
+	c := &committer{table: p, follower: newFollower(p, decode.Config{}, env, Events{}, limits), dead: &list{}, env: env, limits: limits.withDefaults(),
+		progress: func() Progress { return Progress{Properties: map[string]string{PropRecords: fmt.Sprint(read)}} }}
+	err := pump(t.Context(), func(_ context.Context, out chan<- unit) error {
+		for i, pause := range pauses {
+			time.Sleep(pause)
+			out <- unit{tally: Committed{Records: 1, Rows: 1}, urgent: urgent != nil && urgent(i), advance: func() {
+				read++
+				written = append(written, time.Since(p.begun))
+			}}
+		}
+		time.Sleep(time.Minute) // an end of the source is a commit
+		return nil
+	}, c)
+	if err != nil {
+		t.Error(err)
+	}
+	return written
+}
+
+const ms = time.Millisecond
+
+func every(n int, pause time.Duration) []time.Duration {
+	return slices.Repeat([]time.Duration{pause}, n)
+}
+
+// TestPace: when commits begin, an interval being a second.
+func TestPace(t *testing.T) {
+	for name, c := range map[string]struct {
+		took   time.Duration
+		pauses []time.Duration
+		want   []time.Duration
+	}{
+		"the first waits for an interval":               {0, []time.Duration{100 * ms}, []time.Duration{1000 * ms}},
+		"a lone row in a quiet table":                   {200 * ms, []time.Duration{10_000 * ms, 20_000 * ms}, []time.Duration{10_050 * ms, 30_050 * ms}},
+		"rows that come with it":                        {200 * ms, []time.Duration{10_000 * ms, 20 * ms, 20 * ms}, []time.Duration{10_050 * ms}},
+		"a row soon after it":                           {200 * ms, []time.Duration{10_000 * ms, 400 * ms}, []time.Duration{10_050 * ms, 11_050 * ms}},
+		"a row when an interval is nearly over":         {200 * ms, []time.Duration{10_000 * ms, 1_040 * ms}, []time.Duration{10_050 * ms, 11_090 * ms}},
+		"busy: from beginning to beginning":             {300 * ms, every(400, 10*ms), []time.Duration{1000 * ms, 2000 * ms, 3000 * ms, 4000 * ms, 5000 * ms}},
+		"busy, and a commit is longer than an interval": {1500 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 3250 * ms, 5500 * ms, 7750 * ms}},
+		"busy, and a commit takes far longer":           {5000 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 7000 * ms, 13_000 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPaced(t, func() time.Duration { return c.took })
+				p.runUnits(t, Limits{}, c.pauses, nil)
+				if len(c.pauses) >= 300 { // it goes on like that
+					p.starts = p.starts[:min(len(p.starts), len(c.want))]
+				}
+				if !slices.Equal(p.starts, c.want) {
+					t.Errorf("commits began at %v, want %v", p.starts, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestPaceBounds: whatever comes when, two commits begin an interval apart or more, and no row that is written waits longer
+// than that. A commit that is asked for at once is not late for that, and the next one is an interval away.
+func TestPaceBounds(t *testing.T) {
+	const interval = 400 * ms
+	r := schematest.Rand(t)
+	for _, asked := range []int{0, 20} { // of 100 units
+		synctest.Test(t, func(t *testing.T) {
+			p := newPaced(t, func() time.Duration {
+				return time.Duration(r.IntN(int(2*interval/ms))) * ms / time.Duration(1+r.IntN(5))
+			})
+			pauses, urgent := make([]time.Duration, 500), make([]bool, 500)
+			for i := range pauses {
+				pauses[i] = time.Duration(r.IntN(1+[]int{0, 30, 300, 1500}[r.IntN(4)])) * ms
+				urgent[i] = r.IntN(100) < asked
+			}
+			written := p.runUnits(t, Limits{CommitInterval: interval}, pauses, func(i int) bool { return urgent[i] })
+			early := 0
+			for i, w := range written {
+				at, _ := slices.BinarySearch(p.starts, w)
+				switch wait := p.starts[at] - w; {
+				case wait > interval || urgent[i] && wait > 0:
+					t.Errorf("unit %d, asked for: %v, waits %v for its commit", i, urgent[i], wait)
+				case urgent[i]:
+					early++
+				}
+			}
+			for i := range p.starts[1:] {
+				if gap := p.starts[i+1] - p.starts[i]; gap < interval {
+					early--
+				}
+			}
+			if early < 0 || asked == 0 && early != 0 {
+				t.Errorf("%d commits too many began less than an interval after another", -early)
+			}
+		})
+	}
+}
+
+// TestPaceBack: a clock that is set back makes nobody wait longer than an interval.
+func TestPaceBack(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	p := newPace(time.Second, now)
+	if w := p.wait(now.Add(-time.Hour)); w != time.Second {
+		t.Errorf("a row waits %v", w)
+	}
+	if p := newPace(20*ms, now); p.wait(now.Add(time.Hour)) != 2*ms {
+		t.Errorf("a short interval's linger is %v", p.linger)
+	}
+}
+
+// TestPushPace: a request to a quiet table is answered at once, one after the other every interval.
+func TestPushPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 100 * ms
+		table := newPaced(t, func() time.Duration { return took })
+		p, err := NewPusher(t.Context(), PushConfig{}, table, &list{}, testEnv(), Events{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		for i := range 5 {
+			began := time.Now()
+			if _, err := p.Push(ctx, push(fmt.Sprintf(`{"v":%d}`, i))); err != nil {
+				t.Fatal(err)
+			}
+			if w := time.Since(began); i == 0 && w != 50*ms+took || i > 0 && w != time.Second {
+				t.Errorf("request %d is answered after %v", i, w)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(table.starts) != 5 {
+			t.Errorf("commits at %v", table.starts)
+		}
+	})
+}
