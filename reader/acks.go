@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"sync"
 	"time"
 
@@ -16,13 +15,44 @@ import (
 // of the moment in which the other renews may be lost; then changes come again, and none is left out. It is safe for
 // concurrent use.
 type Acks struct {
-	locks [64]sync.Mutex // by consumer; held while one is read and written
+	mu        sync.Mutex
+	consumers map[string]*ackedConsumer // by URL, while somebody has one or waits for it
 }
 
-func (a *Acks) lock(r *Reader, id string) *sync.Mutex {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(r.store.URL(id))) // never fails
-	return &a.locks[h.Sum32()%uint32(len(a.locks))]
+// ackedConsumer is held by who has put a value into it, while its consumer is read and written.
+type ackedConsumer struct {
+	held  chan struct{} // of size 1
+	users int           // who hold it or wait for it; guarded by Acks.mu
+}
+
+// lock waits for a consumer as long as the context allows. Storage that does not answer keeps nobody waiting who asks for another.
+func (a *Acks) lock(ctx context.Context, r *Reader, id string) (unlock func(), err error) {
+	key := r.store.URL(id)
+	a.mu.Lock()
+	c := a.consumers[key]
+	if c == nil {
+		c = &ackedConsumer{held: make(chan struct{}, 1)}
+		if a.consumers == nil {
+			a.consumers = map[string]*ackedConsumer{}
+		}
+		a.consumers[key] = c
+	}
+	c.users++
+	a.mu.Unlock()
+	leave := func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if c.users--; c.users == 0 {
+			delete(a.consumers, key)
+		}
+	}
+	select {
+	case c.held <- struct{}{}:
+		return func() { <-c.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("consumer %q is being read and written: %w", id, context.Cause(ctx))
+	}
 }
 
 // Acknowledge tells that everything before a position that the stream told was dealt with, and renews the consumer. spec is
@@ -47,9 +77,11 @@ func (a *Acks) Acknowledge(ctx context.Context, r *Reader, spec TailSpec, at Pos
 		return 0, fmt.Errorf("%w: position %s is beyond the newest snapshot, which is %d", ErrQuery, at, newest)
 	}
 	id := spec.Share.Consumer(spec.Consumer)
-	mu := a.lock(r, id)
-	mu.Lock()
-	defer mu.Unlock()
+	unlock, err := a.lock(ctx, r, id)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	next, err := r.meta.Consumer(ctx, id)
 	if err != nil && !errors.Is(err, manifest.ErrNoConsumer) {
 		return 0, err
@@ -103,9 +135,11 @@ func (l *lease) renew(ctx context.Context) error {
 }
 
 func (l *lease) rewrite(ctx context.Context) error {
-	mu := l.acks.lock(l.r, l.id)
-	mu.Lock()
-	defer mu.Unlock()
+	unlock, err := l.acks.lock(ctx, l.r, l.id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	next, err := l.r.meta.Consumer(ctx, l.id)
 	switch {
 	case err == nil:

@@ -1,10 +1,15 @@
 package reader_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/calve-io/calve/manifest"
 	"github.com/calve-io/calve/reader"
@@ -85,5 +90,73 @@ func (x *table) behind(t *testing.T, from reader.Start) {
 	}
 	if got := x.consumers(); len(told) != 3 || !maps.Equal(got, map[string]int64{"web": 5}) {
 		t.Error(told, got)
+	}
+}
+
+// mute is a store in which the file of one consumer does not answer.
+type mute struct {
+	storage.Store
+	name  string
+	asked chan struct{}
+}
+
+func (m mute) Open(ctx context.Context, name string) (storage.File, error) {
+	if name != m.name {
+		return m.Store.Open(ctx, name)
+	}
+	m.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAcksBesideMuteStorage: while storage does not answer for one consumer, others are acknowledged, and who waits for that one
+// waits as long as its context allows, a stream that ends not at all.
+func TestAcksBesideMuteStorage(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	x := newTable(t, true)
+	x.write(some(4, "one"))
+	var acks reader.Acks
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ended := make(chan struct{})
+	e := env()
+	e.After = func(d time.Duration) <-chan time.Time { return time.After(min(d, time.Millisecond)) }
+	slow, stop := context.WithCancel(ctx)
+	spec := reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 1}, Consumer: "a", Acks: &acks, Follow: true}
+	for c, err := range reader.Open(x, e).Tail(t.Context(), spec) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.Complete {
+			continue
+		}
+		st := mute{Store: x, name: "consumer/consumer-a", asked: make(chan struct{})}
+		go func() {
+			defer close(ended)
+			if _, err := acks.Acknowledge(slow, reader.Open(st, env()), reader.TailSpec{Consumer: "a"}, reader.Position{Snapshot: 1}); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}()
+		<-st.asked
+		time.Sleep(20 * time.Millisecond) // the stream is about to renew its consumer
+		break
+	}
+	if ctx.Err() != nil {
+		t.Fatal("the end of a stream waits for storage that another waits for")
+	}
+	for i := range 200 {
+		if next, err := acks.Acknowledge(ctx, x.reader(), reader.TailSpec{Consumer: fmt.Sprint("b", i)}, reader.Position{Snapshot: 1}); err != nil || next != 1 {
+			t.Fatal(i, next, err)
+		}
+	}
+	short, end := context.WithTimeout(ctx, time.Millisecond)
+	defer end()
+	if _, err := acks.Acknowledge(short, x.reader(), reader.TailSpec{Consumer: "a"}, reader.Position{Snapshot: 1}); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		t.Fatal(err)
+	}
+	stop()
+	<-ended
+	if next, err := acks.Acknowledge(ctx, x.reader(), reader.TailSpec{Consumer: "a"}, reader.Position{Snapshot: 2}); err != nil || next != 2 {
+		t.Fatal(next, err)
 	}
 }
