@@ -17,18 +17,22 @@ import (
 type Acks struct {
 	mu        sync.Mutex
 	consumers map[string]*ackedConsumer // by URL, while somebody has one or waits for it
+	// Those whose streams have ended: when there are maxEnded, the ones before them are forgotten.
+	ended, endedBefore map[string]struct{}
 }
+
+const maxEnded = 4096
 
 // ackedConsumer is held by who has put a value into it, while its consumer is read and written.
 type ackedConsumer struct {
-	held  chan struct{} // of size 1
-	users int           // who hold it or wait for it; guarded by Acks.mu
+	held    chan struct{} // of size 1
+	users   int           // streams, and who hold it or wait for it; guarded by Acks.mu, as is what follows
+	streams int
 }
 
-// lock waits for a consumer as long as the context allows. Storage that does not answer keeps nobody waiting who asks for another.
-func (a *Acks) lock(ctx context.Context, r *Reader, id string) (unlock func(), err error) {
-	key := r.store.URL(id)
+func (a *Acks) use(key string, streams int) *ackedConsumer {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	c := a.consumers[key]
 	if c == nil {
 		c = &ackedConsumer{held: make(chan struct{}, 1)}
@@ -38,19 +42,53 @@ func (a *Acks) lock(ctx context.Context, r *Reader, id string) (unlock func(), e
 		a.consumers[key] = c
 	}
 	c.users++
-	a.mu.Unlock()
-	leave := func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if c.users--; c.users == 0 {
-			delete(a.consumers, key)
-		}
+	c.streams += streams
+	return c
+}
+
+func (a *Acks) leave(key string, c *ackedConsumer, streams int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.users--; c.users == 0 {
+		delete(a.consumers, key)
 	}
+	if c.streams -= streams; streams == 0 {
+		return
+	}
+	if len(a.ended) >= maxEnded || a.ended == nil {
+		a.ended, a.endedBefore = map[string]struct{}{}, a.ended
+	}
+	a.ended[key] = struct{}{}
+}
+
+// streamed reports whether a stream of a consumer has begun in this process; of those that ended long ago nobody knows.
+func (a *Acks) streamed(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.consumers[key]; c != nil && c.streams > 0 {
+		return true
+	}
+	_, last := a.ended[key]
+	_, before := a.endedBefore[key]
+	return last || before
+}
+
+// stream notes that a stream of a consumer begins; from now on it can be acknowledged, also when the stream has ended.
+func (a *Acks) stream(r *Reader, id string) (end func()) {
+	key := r.store.URL(id)
+	c := a.use(key, 1)
+	return func() { a.leave(key, c, 1) }
+}
+
+// lock waits for a consumer as long as the context allows. Storage that does not answer keeps nobody waiting who asks for another.
+func (a *Acks) lock(ctx context.Context, r *Reader, id string) (unlock func(), err error) {
+	key := r.store.URL(id)
+	c := a.use(key, 0)
 	select {
 	case c.held <- struct{}{}:
-		return func() { <-c.held; leave() }, nil
+		return func() { <-c.held; a.leave(key, c, 0) }, nil
 	case <-ctx.Done():
-		leave()
+		a.leave(key, c, 0)
 		return nil, fmt.Errorf("consumer %q is being read and written: %w", id, context.Cause(ctx))
 	}
 }
@@ -60,7 +98,8 @@ func (a *Acks) lock(ctx context.Context, r *Reader, id string) (unlock func(), e
 // changes moves it there, and its first rows come again unless the reader goes on at the position. It never moves back.
 //
 // It gives the snapshot that the consumer reads next: 0 if it is not registered, as it is not before all rows of the whole
-// snapshot were dealt with with which a stream began.
+// snapshot were dealt with with which a stream began. A name that is neither registered nor that of a stream that has begun in
+// this process is manifest.ErrNoConsumer: what is registered holds expiry, and nobody would come for it.
 func (a *Acks) Acknowledge(ctx context.Context, r *Reader, spec TailSpec, at Position) (int64, error) {
 	if err := checkConsumer(spec.Consumer); err != nil {
 		return 0, err
@@ -83,7 +122,7 @@ func (a *Acks) Acknowledge(ctx context.Context, r *Reader, spec TailSpec, at Pos
 	}
 	defer unlock()
 	next, err := r.meta.Consumer(ctx, id)
-	if err != nil && !errors.Is(err, manifest.ErrNoConsumer) {
+	if err != nil && (!errors.Is(err, manifest.ErrNoConsumer) || !a.streamed(r.store.URL(id))) {
 		return 0, err
 	}
 	if at.State {

@@ -145,6 +145,9 @@ func TestAcksBesideMuteStorage(t *testing.T) {
 		t.Fatal("the end of a stream waits for storage that another waits for")
 	}
 	for i := range 200 {
+		if err := x.reader().Meta().PutConsumer(ctx, fmt.Sprint("b", i), 1); err != nil {
+			t.Fatal(err)
+		}
 		if next, err := acks.Acknowledge(ctx, x.reader(), reader.TailSpec{Consumer: fmt.Sprint("b", i)}, reader.Position{Snapshot: 1}); err != nil || next != 1 {
 			t.Fatal(i, next, err)
 		}
@@ -158,5 +161,64 @@ func TestAcksBesideMuteStorage(t *testing.T) {
 	<-ended
 	if next, err := acks.Acknowledge(ctx, x.reader(), reader.TailSpec{Consumer: "a"}, reader.Position{Snapshot: 2}); err != nil || next != 2 {
 		t.Fatal(next, err)
+	}
+}
+
+// TestAcksOfNobody: a name that is not registered and that no stream has had is not registered by an acknowledgement: it would
+// hold expiry, and nobody would come for it. Streams that ended are known, the last few thousand of them.
+func TestAcksOfNobody(t *testing.T) {
+	x := newTable(t, true)
+	x.write(some(4, "one"))
+	var acks reader.Acks
+	ack := func(name string, at reader.Position) (int64, error) {
+		return acks.Acknowledge(t.Context(), x.reader(), reader.TailSpec{Consumer: name}, at)
+	}
+	end := reader.Position{Snapshot: 2}
+	for _, at := range []reader.Position{end, {Snapshot: 1, Rows: 1, State: true}} {
+		if next, err := ack("job", at); !errors.Is(err, manifest.ErrNoConsumer) {
+			t.Error(next, err)
+		}
+	}
+	read := func(name string, from reader.Start, dealt func(reader.Position)) {
+		for c, err := range x.reader().Tail(t.Context(), reader.TailSpec{Consumer: name, Acks: &acks, From: from}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Complete && dealt != nil {
+				dealt(c.After(0))
+			}
+		}
+	}
+	full := reader.Start{Mode: reader.Full}
+	read("at once", full, func(at reader.Position) {
+		if next, err := ack("at once", at); err != nil || next != 2 {
+			t.Error(next, err)
+		}
+	})
+	read("later", full, nil)
+	if next, err := ack("later", end); err != nil || next != 2 {
+		t.Error(next, err)
+	}
+	read("gone", full, nil)
+	for i := range reader.MaxEnded {
+		acks.Streamed(x.reader(), fmt.Sprint(i))
+	}
+	if next, err := ack("gone", end); err != nil || next != 2 {
+		t.Error(next, err)
+	}
+	if err := x.reader().Meta().DropConsumer(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range reader.MaxEnded {
+		acks.Streamed(x.reader(), fmt.Sprint("more ", i))
+	}
+	if next, err := ack("gone", end); !errors.Is(err, manifest.ErrNoConsumer) {
+		t.Error(next, err)
+	}
+	if n := acks.Known(); n > 2*reader.MaxEnded {
+		t.Error(n, "names are known")
+	}
+	if got := x.consumers(); !maps.Equal(got, map[string]int64{"at once": 2, "later": 2}) {
+		t.Error(got)
 	}
 }

@@ -41,3 +41,12 @@ func (r *Reader) ScanThrough(ctx context.Context, snapshot, schemaID int64) iter
 
 // SortedRow is what is counted of a row that is sorted, beside its columns.
 const SortedRow = sortedRow
+
+// MaxEnded is of how many streams that ended a consumer is known.
+const MaxEnded = maxEnded
+
+// Streamed is a stream of a consumer that ends at once.
+func (a *Acks) Streamed(r *Reader, id string) { a.stream(r, id)() }
+
+// Known is how many consumers are known.
+func (a *Acks) Known() int { return len(a.consumers) + len(a.ended) + len(a.endedBefore) }

@@ -74,7 +74,7 @@ func ParsePosition(s string) (Position, error) {
 	id, err1 := strconv.ParseInt(snap, 10, 64)
 	n, err2 := strconv.ParseInt(rows, 10, 64)
 	if !ok || err1 != nil || err2 != nil || id < 1 || n < 0 || state && arrival {
-		return Position{}, fmt.Errorf("%w: position %q: use one that a stream has told, such as 12.5 or 12.5.state", ErrQuery, s)
+		return Position{}, fmt.Errorf("%w: position %q: use one that a stream has told, such as 12.5, 12.5.state or 12.5.arrival", ErrQuery, s)
 	}
 	return Position{Snapshot: id, Rows: n, State: state, Arrival: arrival}, nil
 }

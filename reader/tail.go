@@ -129,6 +129,9 @@ func (r *Reader) tailThrough(ctx context.Context, l *lens, spec TailSpec) iter.S
 		defer func() { _ = l.images.close() }() // of files that were only read
 		t := &tail{r: r, l: l, spec: spec, give: yield, until: spec.Until}
 		err := t.run(ctx)
+		if t.unstream != nil {
+			t.unstream()
+		}
 		left := t.left // whoever took the rows will take no more
 		if lerr := t.lease.close(ctx, false); lerr != nil && !left {
 			if errors.Is(err, errEnd) {
@@ -156,6 +159,8 @@ type tail struct {
 	give  func(Changes, error) bool
 	left  bool   // give has said that it wants no more
 	lease *lease // nil: no consumer
+	// unstream, when not nil, tells Acks that the stream has ended.
+	unstream func()
 	// awaited: the snapshot that it waits for can come, as far as is known.
 	awaited bool
 	until   Until // where Latest has become a snapshot
@@ -436,6 +441,9 @@ func (t *tail) gapOr(ctx context.Context, id int64, err error) error {
 
 // from tells everything from an origin on.
 func (t *tail) from(ctx context.Context, o origin) error {
+	if t.consumer() != "" && t.spec.Acks != nil && t.unstream == nil { // now its reader can have something to acknowledge
+		t.unstream = t.spec.Acks.stream(t.r, t.consumer())
+	}
 	if o.state != nil {
 		if err := t.begin(ctx, o); err != nil {
 			return err

@@ -35,10 +35,10 @@ flags of calve tail: from, until, follow (true), columns, where, share, consumer
 POSITION, or the header Last-Event-ID, goes on behind it, and every row comes once. A consumer moves when a snapshot was
 written to the connection, so who reads with one keeps the position of the last row too; with consumer_ack=client the server
 only renews it, and it moves when the client says what it has dealt with: POST /v1/tables/DATABASE/TABLE/consumers/NAME with
-{"at": POSITION}, as often as it likes. Who comes back with the name then gets what it did not acknowledge;
-from and Last-Event-ID say only what is told, and calve consumer reset moves it otherwise. Tokens (http.token-env and
-http.token-file in the configuration) are sent as Authorization: Bearer TOKEN; without any, /v1 answers on loopback
-addresses only.
+{"at": POSITION}, as often as it likes; a name that is not registered and that no stream has had is refused. Who comes
+back with the name then gets what it did not acknowledge; from and Last-Event-ID say only what is told, and calve consumer
+reset moves it otherwise. Tokens (http.token-env and http.token-file in the configuration) are sent as Authorization: Bearer
+TOKEN; without any, /v1 answers on loopback addresses only.
 
 POST /v1/tables/DATABASE/TABLE/rows writes JSON lines into a table whose pipeline has push as its source, and answers when a
 snapshot has them. /v1/openapi.json describes all of /v1.`,

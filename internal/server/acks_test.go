@@ -120,6 +120,9 @@ func TestAcks(t *testing.T) {
 	if status, text := x.acked("calve-lease-x", `{"at":"5.0"}`); status != 400 || !strings.Contains(text, "for leases") {
 		t.Error(status, text)
 	}
+	if status, text := x.acked("wbe", `{"at":"5.0"}`); status != 404 || !strings.Contains(text, "consumer_ack=client") { // would hold expiry for ever
+		t.Error(status, text)
+	}
 	if resp := x.get("?consumer_ack=client"); resp.StatusCode != 400 {
 		t.Error(resp.Status)
 	}

@@ -265,6 +265,8 @@ func problemOf(err error, where string) problem {
 	switch {
 	case errors.Is(err, manifest.ErrNoTable):
 		p.Status, p.What, p.Do = http.StatusNotFound, "no such table", "`calve ls` shows the tables of the warehouse"
+	case errors.Is(err, manifest.ErrNoConsumer):
+		p.Status, p.Do = http.StatusNotFound, "see whether the name and share are those of the stream; begin it with GET /v1/tables/DATABASE/TABLE/changes?consumer=NAME&consumer_ack=client, which makes it known, and acknowledge again"
 	case errors.Is(err, reader.ErrQuery), errors.Is(err, manifest.ErrNoTag), errors.Is(err, manifest.ErrConsumerName):
 		p.Status, p.Do = http.StatusBadRequest, "change the request"
 	case errors.Is(err, storage.ErrReadOnly), errors.Is(err, engine.ErrUnsupported), errors.Is(err, manifest.ErrUnsupported):
