@@ -271,6 +271,42 @@ func TestExpireFails(t *testing.T) {
 	}
 }
 
+// unanswered carries out the first conditional put of a record of an expiry, and answers it with an error.
+type unanswered struct {
+	storage.Store
+	answer error
+	puts   int
+}
+
+func (u *unanswered) PutIfAbsent(ctx context.Context, name string, data []byte) error {
+	err := u.Store.PutIfAbsent(ctx, name, data)
+	if strings.HasPrefix(name, expiryDir+"/") {
+		if u.puts++; err == nil && u.puts == 1 {
+			return u.answer
+		}
+	}
+	return err
+}
+
+// TestExpireReplyLost: the answer to the put of an expiry's record is lost, or a client that tries again finds what its first try
+// has put; the expiry goes on.
+func TestExpireReplyLost(t *testing.T) {
+	for _, answer := range []error{storage.ErrUnknown, storage.ErrExists} {
+		t.Run(answer.Error(), func(t *testing.T) {
+			store := storage.NewMem()
+			tab := newKeyed(t, store, nil)
+			history(t, tab, rand.New(rand.NewPCG(seed(t), 7)), 40)
+			all := goldenSnapshots(t, tab)
+			broken := &unanswered{Store: store, answer: answer}
+			done, err := Open(broken, testEnv(1)).Expire(t.Context(), Retention{Min: 5, Max: 5}, farFuture)
+			if err != nil || done.Earliest != 36 || broken.puts == 0 {
+				t.Fatal(done, err, broken.puts)
+			}
+			wantExactly(t, tab, all[35:])
+		})
+	}
+}
+
 // TestCrash cuts the power at random calls of a run of commits and expiries: what was acknowledged is there and whole,
 // and work goes on.
 func TestCrash(t *testing.T) {

@@ -58,7 +58,12 @@ func (t *Table) carryOut(ctx context.Context, x *expiry, rec expiryRecord, done 
 		return err
 	}
 	name := expiryDir + "/" + t.env.NewID()
-	if err := t.store.PutIfAbsent(ctx, name, data); err != nil {
+	// The name is our own, so what stands there already is the record of a try whose answer was lost.
+	won, err := storage.PutOnce(ctx, t.store, name, data)
+	if err == nil && !won {
+		err = fmt.Errorf("put %s: %w with other bytes, though its name is made of a new id; nothing was deleted, expire again", t.store.URL(name), storage.ErrExists)
+	}
+	if err != nil {
 		return err
 	}
 	if err := unname(); err != nil {
