@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -214,4 +215,82 @@ func TestCompactionInputsGone(t *testing.T) {
 	}
 	p.check(t)
 	mustVerify(t, p.st)
+}
+
+// exhaust puts a copy in place of a file of a partition that says that it has used up the sequence numbers, as another writer's may.
+func exhaust(t *testing.T, st storage.Store, part string) {
+	t.Helper()
+	m := readerOf(st).Meta()
+	snap, err := m.Latest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := m.Live(t.Context(), snap, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range live {
+		e := &live[i]
+		if !strings.Contains(string(e.Partition), part) {
+			continue
+		}
+		from := *e
+		from.Kind = manifest.Remove
+		e.Kind, e.File.Name, e.File.MaxSeq = manifest.Add, "foreign-"+from.File.Name, math.MaxInt64
+		data, err := storage.ReadAll(t.Context(), st, "p="+part+"/bucket-0/"+from.File.Name, 1<<20)
+		if err == nil {
+			err = st.Put(t.Context(), "p="+part+"/bucket-0/"+e.File.Name, data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Commit(t.Context(), manifest.Commit{Kind: manifest.Compact, User: "foreign", Identifier: 1, Entries: []manifest.Entry{from, *e}}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal(part, live)
+}
+
+// TestNumbersUsedUp: where a file has the last sequence number no rows are written that would have to be numbered above it: with a
+// primary key none, else none of its bucket, while others go on.
+func TestNumbersUsedUp(t *testing.T) {
+	for _, keyed := range []bool{true, false} {
+		t.Run(fmt.Sprint("keyed ", keyed), func(t *testing.T) {
+			spec := schema.Spec{Columns: []schema.Column{column(t, "p STRING NOT NULL"), column(t, "id BIGINT NOT NULL"), column(t, "name STRING")},
+				PartitionKeys: []string{"p"}, Options: map[string]string{"file.compression": "none"}}
+			if keyed {
+				spec.PrimaryKeys = []string{"p", "id"}
+			}
+			s, err := schema.New(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &pair{st: storage.NewMem(), s: s, model: map[string]string{}}
+			mustCreate(t, p.st, p.s)
+			tab := mustOpen(t, p.st, engine.Settings{Job: "j"})
+			for _, part := range []string{"used", "other"} {
+				p.write(t, tab, part)
+			}
+			exhaust(t, p.st, "used")
+			refused := func(part, of string) {
+				t.Helper()
+				err := tab.Write(t.Context(), batchOf(p.s, []row{{part: "other", id: 50}, {part: part, id: 51}}))
+				if err == nil || !strings.Contains(err.Error(), "the sequence numbers of "+of+" are used up to 9223372036854775806 or more") {
+					t.Fatal(err)
+				}
+			}
+			if keyed {
+				tab = mustOpen(t, p.st, engine.Settings{Job: "j"})
+				refused("other", "the table")
+				return
+			}
+			for range 2 {
+				p.write(t, tab, "other")
+				refused("used", "p=used/bucket-0")
+				tab = mustOpen(t, p.st, engine.Settings{Job: "j"})
+			}
+			p.check(t)
+		})
+	}
 }

@@ -84,9 +84,10 @@ func (t *Table) admit(ctx context.Context, f *form, b schema.Batch, size int64) 
 			t.mu.Unlock()
 			return err
 		}
-		if t.nextSeq > math.MaxInt64-2*maxBufferRows {
+		if f.keys != nil && t.nextSeq > maxNextSeq { // else each bucket for itself, see bucketFor
+			err = t.numbersUsed("the table", t.nextSeq)
 			t.mu.Unlock()
-			return fmt.Errorf("writing to %s: a file of the table has sequence number %d, after which there are none for more rows; write its rows into a new table", t.store.URL(""), t.nextSeq-1)
+			return err
 		}
 		if a := t.active; a.rows > 0 && (a.rows+b.Len() > maxBufferRows || a.bytes+size > maxBufferBytes) {
 			t.mu.Unlock()
@@ -107,6 +108,24 @@ func (t *Table) admit(ctx context.Context, f *form, b schema.Batch, size int64) 
 			return fmt.Errorf("writing to %s: %w", t.store.URL(""), err)
 		}
 	}
+}
+
+// maxNextSeq leaves numbers for the rows of a buffer and of one that is being flushed.
+const maxNextSeq = math.MaxInt64 - 2*maxBufferRows
+
+// numbersUsed is the error of rows that cannot be numbered above those of a bucket, or of all buckets.
+func (t *Table) numbersUsed(of string, next int64) error {
+	return fmt.Errorf("writing to %s: the sequence numbers of %s are used up to %d or more, and there are not enough after them for more rows; write the table's rows into a new one", t.store.URL(""), of, next-1)
+}
+
+// bucketFor finds or makes the bucket of a row that is to be written; mu is held. Where there is no primary key the rows of each
+// bucket are numbered for themselves.
+func (t *Table) bucketFor(part []byte, number int) (*bucket, error) {
+	b, err := t.bucketLocked(part, number)
+	if err == nil && b.nextSeq > maxNextSeq && t.form.Load().keys == nil {
+		return nil, t.numbersUsed(b.part.Dir, b.nextSeq)
+	}
+	return b, err
 }
 
 // checkRows refuses rows that no reader could make sense of.
@@ -245,7 +264,7 @@ func columns(rec arrow.RecordBatch, idx []int) []arrow.Array {
 
 func (r *router) routeFlat(t *Table, numbers []int32, n int, first int32) error {
 	if r.buckets == 0 {
-		b, err := t.bucketLocked(binrow.EmptyRow, 0)
+		b, err := t.bucketFor(binrow.EmptyRow, 0)
 		if err != nil {
 			return err
 		}
@@ -263,7 +282,7 @@ func (r *router) routeNumbers(t *Table, numbers []int32, first int32) error {
 			continue
 		}
 		var err error
-		if byNumber[number], err = t.bucketLocked(binrow.EmptyRow, int(number)); err != nil {
+		if byNumber[number], err = t.bucketFor(binrow.EmptyRow, int(number)); err != nil {
 			return err
 		}
 	}
@@ -312,7 +331,7 @@ func (r *router) routePartitioned(t *Table, rec arrow.RecordBatch, numbers []int
 		}
 		if !same || number != lastNumber {
 			ser := binrow.Serialize(row, len(cols))
-			if last, err = t.bucketLocked(ser, int(number)); err != nil {
+			if last, err = t.bucketFor(ser, int(number)); err != nil {
 				return err
 			}
 			lastRow, lastNumber = append(lastRow[:0], row...), number
