@@ -265,7 +265,9 @@ func (s *kafkaSource) fetchError(ctx context.Context, part int32, err error) err
 // outOfRange says on which side of the log the position lies.
 func (s *kafkaSource) outOfRange(ctx context.Context, part int32) error {
 	r := retry{env: s.c.env, events: s.c.events, patience: s.c.cfg.Patience, what: "find the position's place in the log", final: isFinal}
-	return stopped(ctx, r.do(ctx, func(ctx context.Context) error {
+	var log extent
+	next := s.read.next[part]
+	err := r.do(ctx, func(ctx context.Context) error {
 		if _, err := s.c.verify(ctx, &s.read); err != nil {
 			return err
 		}
@@ -273,13 +275,13 @@ func (s *kafkaSource) outOfRange(ctx context.Context, part int32) error {
 		if err != nil {
 			return err
 		}
-		next := s.read.next[part]
-		if err := logs[part].check(s.read.topic, part, next); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: topic %q partition %d: the broker refuses offset %d, though its log is [%d, %d)",
-			ErrLogTruncated, s.read.topic, part, next, logs[part].start, logs[part].end)
-	}))
+		log = logs[part]
+		return log.check(s.read.topic, part, next)
+	})
+	if err == nil { // nothing is known to be lost: another start asks again
+		err = fmt.Errorf("topic %q partition %d: the broker refuses offset %d, though its log is [%d, %d)", s.read.topic, part, next, log.start, log.end)
+	}
+	return stopped(ctx, err)
 }
 
 // lost finds out whether the topic is gone or another one.

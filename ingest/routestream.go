@@ -41,6 +41,15 @@ type choice struct {
 	refused error
 }
 
+// placeError is an error of reading a partition at one offset.
+type placeError struct {
+	part int32
+	err  error
+}
+
+func (e *placeError) Error() string { return fmt.Sprintf("partition %d: %v", e.part, e.err) }
+func (e *placeError) Unwrap() error { return e.err }
+
 // dealt is what became of a fetched part of a partition.
 type dealt struct {
 	part      int32
@@ -149,10 +158,12 @@ func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) er
 func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 	parts := make([]dealt, 0, len(pieces))
 	s.letters = nil // of a deal that was broken off
+	var refused error
 	for i := range pieces {
 		p := &pieces[i]
-		if p.Err != nil {
-			return p.Err
+		if p.Err != nil { // what came before it is handed over first, so that next is the place that it is of
+			refused = &placeError{p.Partition, p.Err}
+			break
 		}
 		if id := topicID(p.topicID); id != "" && s.source.topicID != "" && id != s.source.topicID {
 			return fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again", ErrSourceChanged, s.r.cfg.Topic, s.source.topicID, id)
@@ -181,11 +192,14 @@ func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 	}
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
-	if s.turn == turn && !s.ended {
-		s.hand(parts)
+	if s.turn != turn || s.ended {
+		return nil // an error is of a place where nobody reads any more
+	}
+	s.hand(parts)
+	if refused == nil {
 		s.r.mergeLocked()
 	}
-	return nil
+	return refused
 }
 
 // look sorts the records of a partition by table.
@@ -330,16 +344,25 @@ func (s *stream) leave(f *routeFeed) {
 	f.poke()
 }
 
-// fail ends the stream: the pipelines of its tables are told why, and begin anew.
+// fail ends the stream: the pipelines of its tables are told why, and begin anew. An error of a place in a partition is told
+// to those that have not passed it; the others are read for by another stream.
 func (s *stream) fail(err error) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	told := kgo.FetchPartition{Err: err}
+	var place *placeError
+	if errors.As(err, &place) {
+		told = kgo.FetchPartition{Partition: place.part, Err: place.err}
+	}
 	for f := range maps.Clone(s.subs) {
 		s.sync(f)
 		s.leave(f)
+		if at, reads := f.next[told.Partition]; place != nil && (!reads || at > s.next[told.Partition]) {
+			continue
+		}
 		if !f.closed {
-			f.put(piece{FetchPartition: kgo.FetchPartition{Err: err}})
+			f.put(piece{FetchPartition: told})
 		}
 	}
 	r.failedLocked(err)
