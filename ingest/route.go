@@ -109,7 +109,7 @@ func (r *Route) Know(key, table string, begin Progress) error {
 	defer r.mu.Unlock()
 	r.tables[key] = choice{table: table}
 	r.begin[table] = pos
-	r.lookedLocked(pos)
+	r.lookedLocked(pos, false)
 	return nil
 }
 
@@ -180,14 +180,20 @@ func (r *Route) bare(ctx context.Context) {
 	best, known := r.best, r.known
 	best.next, best.epoch = maps.Clone(best.next), maps.Clone(best.epoch)
 	r.mu.Unlock()
-	// What the log has lost before it, or with a topic that was created again, cannot be looked through any more.
-	pos, err := r.c.begin(ctx, best, known)
-	if err == nil && !known && r.cfg.Start == Latest {
+	// What the log has lost before it, or with a topic that was created again, cannot be looked through any more. All that
+	// there is of such a topic is to be: the route was there before it.
+	again := *r.c
+	again.cfg.Start = Earliest
+	var pos position
+	var err error
+	if known {
+		pos, err = again.begin(ctx, best, true)
+	} else if pos, err = r.c.begin(ctx, best, false); err == nil && r.cfg.Start == Latest {
 		var was Progress
 		if was, err = r.cfg.Begin(ctx, Progress{Properties: pos.properties()}); err == nil {
 			var first position
 			if first, _, err = parsePosition(was.Properties); err == nil {
-				pos, err = r.c.begin(ctx, first, true)
+				pos, err = again.begin(ctx, first, true)
 			}
 		}
 	}
@@ -196,7 +202,7 @@ func (r *Route) bare(ctx context.Context) {
 	if r.err = stopped(ctx, err); err != nil {
 		return
 	}
-	r.lookedLocked(pos)
+	r.lookedLocked(pos, true)
 	if len(r.streams) == 0 {
 		r.startLocked(pos)
 	}
@@ -220,18 +226,19 @@ func (s *stream) position() position {
 func (r *Route) removeLocked(s *stream) {
 	s.ended = true
 	r.streams = slices.DeleteFunc(r.streams, func(o *stream) bool { return o == s })
-	r.lookedLocked(s.position())
+	r.lookedLocked(s.position(), false)
 }
 
-// lookedLocked remembers the position that is furthest; mu is held.
-func (r *Route) lookedLocked(pos position) {
+// lookedLocked remembers the position that is furthest. Brokers have just said that the topic is the one of a position that
+// is verified; others may be of a topic that was there before. mu is held.
+func (r *Route) lookedLocked(pos position, verified bool) {
 	sum := func(p position) (n int64) {
 		for _, next := range p.next {
 			n += next
 		}
 		return n
 	}
-	if !r.known || pos.topicID == r.best.topicID && sum(pos) > sum(r.best) || pos.topicID != r.best.topicID {
+	if same := pos.topicID == r.best.topicID; !r.known || same && sum(pos) > sum(r.best) || !same && verified {
 		r.best, r.known = pos, true
 	}
 }
@@ -254,7 +261,7 @@ func (r *Route) open(table string, pos position) *routeFeed {
 		f.closeLocked()
 	}
 	f := r.newFeedLocked(table, pos)
-	r.lookedLocked(position{cluster: pos.cluster, topic: pos.topic, topicID: pos.topicID, next: maps.Clone(pos.next), epoch: maps.Clone(pos.epoch)})
+	r.lookedLocked(position{cluster: pos.cluster, topic: pos.topic, topicID: pos.topicID, next: maps.Clone(pos.next), epoch: maps.Clone(pos.epoch)}, true)
 	return f
 }
 

@@ -1,7 +1,10 @@
 package ingest
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -48,4 +51,52 @@ func TestRouteErrorOfPartition(t *testing.T) {
 		t.Errorf("the pipeline of a table that has lost nothing ended: %v", p.wait(t))
 	}
 	x.stop()
+}
+
+// TestRouteTopicCreatedAgain: of a topic that was created again all records are looked through, also by a route that began at
+// the end of its log, and after another start; and not over and over when the tables' places in the old topic are told again.
+func TestRouteTopicCreatedAgain(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(2, "t"))
+	x := newRoutes(t, b, nil, 0, always)
+	x.sendKeys("a", "a")
+	x.all("a")
+	x.stop()
+	if err := errors.Join(b.DeleteTopic("t"), b.CreateTopic("t", 2, nil)); err != nil {
+		t.Fatal(err)
+	}
+	b.p = producer(t, b.Cluster)
+	old, _ := x.route.begins("table a")
+	r := newRoutes(t, b, nil, 0, always)
+	r.stop() // only its configuration is of use
+	cfg, env, began := r.route.cfg, r.route.env, time.Now()
+	cfg.Start = Latest
+	env.Now = func() time.Time { return began.Add(20 * time.Since(began)) }
+	r.route = NewRoute(cfg, env, Events{})
+	if err := r.route.Know("a", "table a", Progress{Properties: old.properties()}); err != nil {
+		t.Fatal(err)
+	}
+	b.sendAll([]*kgo.Record{message("t", 0, "new", `{"v":7}`)}) // before anybody reads
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.route.Run(ctx) }()
+	r.want = map[string]map[[2]int64]int64{"new": {{0, 0}: 7}}
+	r.all("new")
+	id := r.route.furthest().topicID
+	if err := r.route.Know("a", "table a", Progress{Properties: old.properties()}); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.route.furthest().topicID; now != id || id == old.topicID {
+		t.Errorf("the route is in topic %s, it was in %s and its tables in %s", now, id, old.topicID)
+	}
+	cancel()
+	<-done
+	if err := r.runs["new"].stop(t); err != nil {
+		t.Error(err)
+	}
+}
+
+func (r *Route) furthest() position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.best
 }
