@@ -40,12 +40,9 @@ func (h *Hub) Sketch(ctx context.Context, cfg SketchConfig) (*decode.Sketch, err
 	if err != nil {
 		return nil, err
 	}
-	at := map[int32]kgo.Offset{}
-	for _, p := range id.partitions {
-		at[p] = kgo.NewOffset().AtStart()
-		if next, ok := from.next[p]; ok && from.topicID == id.topicID {
-			at[p] = kgo.NewOffset().At(next)
-		}
+	at, err := h.sketchFrom(ctx, topic, id, &from)
+	if err != nil {
+		return nil, err
 	}
 	feed, err := h.open(ctx, topic, at)
 	if err != nil {
@@ -72,6 +69,28 @@ func (h *Hub) Sketch(ctx context.Context, cfg SketchConfig) (*decode.Sketch, err
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// sketchFrom gives where a sketch begins to read: where its records begin, if the log has that still, else with what the
+// log has.
+func (h *Hub) sketchFrom(ctx context.Context, topic string, id identity, from *position) (map[int32]kgo.Offset, error) {
+	at := map[int32]kgo.Offset{}
+	for _, p := range id.partitions {
+		at[p] = kgo.NewOffset().AtStart()
+	}
+	if len(from.next) == 0 || from.topicID != id.topicID {
+		return at, nil
+	}
+	logs, err := (&cluster{cfg: KafkaConfig{Topic: topic}, hub: h}).logs(ctx, id.partitions, nil)
+	if err != nil {
+		return nil, err
+	}
+	for p, l := range logs {
+		if next, ok := from.next[p]; ok && l.check(topic, p, next) == nil {
+			at[p] = kgo.NewOffset().At(next)
+		}
+	}
+	return at, nil
 }
 
 // addTo adds the records of a poll to a sketch.

@@ -60,6 +60,25 @@ func TestSketchTopic(t *testing.T) {
 	}
 }
 
+// TestSketchLogBeginsLater: records that the log does not have any more are not waited for.
+func TestSketchLogBeginsLater(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(2, "t"))
+	b.fill("t", 0, 0, 10)
+	if err := b.DeleteRecords("t", 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	h := b.hub(b.config())
+	id, err := (&cluster{cfg: KafkaConfig{Topic: "t"}, hub: h}).describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := position{cluster: id.cluster, topic: "t", topicID: id.topicID, next: map[int32]int64{0: 5, 1: 7}}
+	s, err := h.Sketch(t.Context(), SketchConfig{Topic: "t", Format: decode.JSON, From: Progress{Properties: from.properties()}})
+	if err != nil || s.Records() != 2 || fmt.Sprint(s.Columns()) != "[{v BIGINT }]" {
+		t.Errorf("%v: a sketch %v", err, s)
+	}
+}
+
 // TestSketchOfCapture: tables made of the records of a connector that sends schemas take all of them. Of the table with
 // infinite dates and the like some are refused.
 func TestSketchOfCapture(t *testing.T) {
