@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/calve-io/calve/ingest/decode"
@@ -139,6 +140,7 @@ func (r *Route) Run(ctx context.Context) {
 	known := r.known
 	r.mu.Unlock()
 	defer r.end()
+	defer r.watch(ctx)()
 	if !known { // there are no tables
 		r.bare(ctx)
 	}
@@ -172,6 +174,54 @@ func (r *Route) end() {
 	r.over = true
 	r.mu.Unlock()
 	r.workers.Wait()
+}
+
+// watch has partitions that are new be read for no table, where the pipeline of none tells of them by itself. The function
+// that it gives ends that.
+func (r *Route) watch(ctx context.Context) (stop func()) {
+	var adding atomic.Bool
+	var adders sync.WaitGroup
+	unwatch := r.cfg.Hub.watchTopic(r.cfg.Topic, func(id identity, err error) {
+		if err != nil || !r.add(id, nil) || !adding.CompareAndSwap(false, true) {
+			return
+		}
+		adders.Go(func() { // it asks the brokers, which others must not wait for
+			defer adding.Store(false)
+			if logs, err := r.c.logs(ctx, id.partitions, nil); err == nil { // else there will be another look
+				r.add(id, logs)
+			}
+		})
+	})
+	return func() {
+		unwatch()
+		adders.Wait()
+	}
+}
+
+// add has streams without pipelines read the partitions of a topic that they do not, from the beginning of their logs; nil:
+// it only reports whether there are any.
+func (r *Route) add(id identity, logs map[int32]extent) (found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.streams {
+		if s.ended || !s.source.same(id) || slices.ContainsFunc(slices.Collect(maps.Keys(s.subs)), func(f *routeFeed) bool { return !f.pending }) {
+			continue
+		}
+		added := false
+		for _, part := range id.partitions {
+			if _, has := s.next[part]; has {
+				continue
+			}
+			found = true
+			if l, ok := logs[part]; ok {
+				s.next[part], added = l.start, true
+			}
+		}
+		if added {
+			s.reopen()
+		}
+	}
+	return found
 }
 
 // bare begins to read for no table, so that the tables of records to come are found.

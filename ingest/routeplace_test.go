@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -99,4 +100,25 @@ func (r *Route) furthest() position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.best
+}
+
+// TestRouteNewPartitions: a route without tables reads partitions that are added.
+func TestRouteNewPartitions(t *testing.T) {
+	b := newBroker(t, kfake.SeedTopics(1, "t"))
+	x := newRoutes(t, b, nil, 0, always)
+	b.sendAll([]*kgo.Record{message("t", 0, "nobody", `{"v":1}`)})
+	for deadline := time.Now().Add(20 * time.Second); x.route.furthest().next == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the route does not begin")
+		}
+	}
+	resp, err := kadm.NewClient(b.p).UpdatePartitions(t.Context(), 3, "t")
+	if err != nil || resp.Error() != nil {
+		t.Fatal(err, resp.Error())
+	}
+	b.p = producer(t, b.Cluster)
+	b.sendAll([]*kgo.Record{message("t", 2, "new", `{"v":2}`)})
+	x.want = map[string]map[[2]int64]int64{"new": {{2, 0}: 2}}
+	x.all("new")
+	x.stop()
 }
