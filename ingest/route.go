@@ -282,13 +282,7 @@ func (r *Route) removeLocked(s *stream) {
 // lookedLocked remembers the position that is furthest. Brokers have just said that the topic is the one of a position that
 // is verified; others may be of a topic that was there before. mu is held.
 func (r *Route) lookedLocked(pos position, verified bool) {
-	sum := func(p position) (n int64) {
-		for _, next := range p.next {
-			n += next
-		}
-		return n
-	}
-	if same := pos.topicID == r.best.topicID; !r.known || same && sum(pos) > sum(r.best) || !same && verified {
+	if same := pos.topicID == r.best.topicID; !r.known || same && total(pos.next) > total(r.best.next) || !same && verified {
 		r.best, r.known = pos, true
 	}
 }
@@ -336,15 +330,9 @@ func (r *Route) attach(f *routeFeed) {
 	if f.stream != nil || f.closed || failed || r.ctx == nil || r.over {
 		return
 	}
-	var best *stream
-	least := int64(0)
-	for _, s := range r.streams {
-		if !s.source.same(f.source) || s.ended {
-			continue
-		}
-		if d := apart(f.next, s.next); best == nil || d < least {
-			best, least = s, d
-		}
+	best, least := r.nearestLocked(f, nil)
+	if best != nil && least > nearby && len(r.streams) >= maxStreams { // not that of those that are up to date: it may come again and again
+		best, _ = r.nearestLocked(f, r.frontLocked())
 	}
 	if best == nil || least > nearby && len(r.streams) < maxStreams {
 		best = r.startLocked(position{cluster: f.source.cluster, topicID: f.source.topicID, next: f.next, epoch: f.epoch})
@@ -354,6 +342,38 @@ func (r *Route) attach(f *routeFeed) {
 	}
 	best.subs[f], f.stream = true, best
 	r.err = nil
+}
+
+// nearestLocked gives the stream of a feed's topic that is nearest to it, except for one, and how many records it is away; mu
+// is held.
+func (r *Route) nearestLocked(f *routeFeed, not *stream) (best *stream, least int64) {
+	for _, s := range r.streams {
+		if s == not || s.ended || !s.source.same(f.source) {
+			continue
+		}
+		if d := apart(f.next, s.next); best == nil || d < least {
+			best, least = s, d
+		}
+	}
+	return best, least
+}
+
+// frontLocked gives the stream that has read most; mu is held.
+func (r *Route) frontLocked() (front *stream) {
+	for _, s := range r.streams {
+		if front == nil || total(s.next) > total(front.next) {
+			front = s
+		}
+	}
+	return front
+}
+
+// total is how many records are before a position, as far as offsets tell.
+func total(next map[int32]int64) (n int64) {
+	for _, at := range next {
+		n += at
+	}
+	return n
 }
 
 // apart is how many records two positions are apart.

@@ -122,3 +122,34 @@ func TestRouteNewPartitions(t *testing.T) {
 	x.all("new")
 	x.stop()
 }
+
+// TestRouteFarBehind: a table that is far behind never takes back the stream of those that are up to date, be there as many
+// streams as may be.
+func TestRouteFarBehind(t *testing.T) {
+	r := &Route{cfg: RouteConfig{}, env: testEnv(), ctx: t.Context(), feeds: map[string]*routeFeed{}}
+	add := func(at int64) *stream {
+		s := &stream{r: r, next: map[int32]int64{0: at}, epoch: map[int32]int32{}, subs: map[*routeFeed]bool{}}
+		r.streams = append(r.streams, s)
+		return s
+	}
+	front, a, b := add(10_000_000), add(500_000), add(3_000_000)
+	join := func(table string, at int64) *stream {
+		f := r.newFeedLocked(table, position{next: map[int32]int64{0: at}})
+		r.attach(f)
+		return f.stream
+	}
+	for range 3 {
+		if s := join("loop", 9_000_000); s != b {
+			t.Error("a table that is a million records behind is not read for by the nearest of those that are behind")
+		}
+	}
+	if s := join("behind", 2_000_000); s != b || b.next[0] != 2_000_000 {
+		t.Errorf("the stream of those that are behind is at %v", b.next)
+	}
+	if s := join("near", 9_990_000); s != front || front.next[0] != 9_990_000 {
+		t.Errorf("a table that is nearby is not read for with the others, which are at %v", front.next)
+	}
+	if s := join("first", 0); s != a || a.next[0] != 0 {
+		t.Errorf("the last stream is at %v", a.next)
+	}
+}
