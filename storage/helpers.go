@@ -121,9 +121,10 @@ const putOnceAttempts = 3
 // (true, nil): the object holds data. (false, nil): the name is taken by something else. An error that is ErrUnknown:
 // it could not be settled, the object may exist now or appear later. Any other error: nothing was written.
 //
-// A put whose reply was lost and whose name is still free is repeated with the same bytes: reading alone cannot
-// tell "never arrived" from "still on its way", but the second put and the first cannot both create the object, and
-// whichever does leaves the caller's bytes. It costs one request when nothing goes wrong.
+// A put whose reply was lost is repeated with the same bytes. Where they are there, only the store's word, that it wrote
+// them or that the name is taken, makes them durable; a folder that could not be synced leaves what a power cut may take.
+// Where the name is still free, reading alone cannot tell "never arrived" from "still on its way", but the second put and
+// the first cannot both create the object, and whichever does leaves the caller's bytes. It costs one request when nothing goes wrong.
 func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, err error) {
 	unsettled := false
 	for attempt := 1; ; attempt++ {
@@ -136,8 +137,14 @@ func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, 
 		}
 		got, rerr := ReadAll(ctx, s, name, int64(len(data)))
 		switch {
+		case rerr == nil && bytes.Equal(got, data):
+			if errors.Is(err, ErrExists) {
+				return true, nil
+			}
+			// What can be read may not be durable yet. Only nil or ErrExists, of the next put, says that it is.
+			err = fmt.Errorf("%w: it is there, and may not be durable: %w", ErrUnknown, err)
 		case rerr == nil:
-			return bytes.Equal(got, data), nil
+			return false, nil
 		case errors.Is(rerr, ErrTooLarge):
 			return false, nil
 		case !errors.Is(rerr, ErrNotFound):

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -194,6 +195,31 @@ func TestLocalDiskFull(t *testing.T) {
 	for _, p := range []string{tmp, l.path("full")} {
 		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", p, err)
+		}
+	}
+}
+
+// TestPutOnceUnsynced: an object whose folder could not be synced is not won, though it can be read, before a sync succeeds.
+func TestPutOnceUnsynced(t *testing.T) {
+	for fails, want := range map[int]bool{0: true, 1: true, 2: true, 1000: false} {
+		l, err := NewLocal(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Put(t.Context(), "snapshot/x", nil); err != nil {
+			t.Fatal(err)
+		}
+		left := fails
+		l.sync = func(f *os.File) error {
+			if filepath.Base(f.Name()) == "snapshot" && left > 0 {
+				left--
+				return syscall.EIO
+			}
+			return f.Sync()
+		}
+		won, err := PutOnce(t.Context(), l, "snapshot/snapshot-1", []byte("mine"))
+		if won != want || want != (err == nil) || !want && (!errors.Is(err, ErrUnknown) || !errors.Is(err, syscall.EIO)) {
+			t.Errorf("%d syncs fail: won %v, %v", fails, won, err)
 		}
 	}
 }

@@ -114,20 +114,17 @@ func testPutOnceLostReplies(t *testing.T, s storage.Store) {
 	wantErr(t, "put once, hung", err, context.Canceled)
 }
 
-// testPutOnceRace checks that of racing writers exactly one wins every round, half of them losing replies.
+// testPutOnceRace checks that of racing writers exactly one wins every round, two of three losing replies, once or twice.
 func testPutOnceRace(t *testing.T, s storage.Store) {
-	var calls atomic.Int64
-	flaky := storage.WithFaults(s, func(op storage.Op) error {
-		if op.Kind == storage.OpPutIfAbsent && calls.Add(1)%2 == 0 {
-			return storage.LoseReply(errors.New("connection reset"))
-		}
-		return nil
-	})
+	lost := storage.LoseReply(errors.New("connection reset"))
 	for round := range 10 {
 		name := fmt.Sprintf("snapshot/snapshot-%d", round)
 		won := make([]bool, writers)
 		errs := make([]error, writers)
-		race(func(w int) { won[w], errs[w] = storage.PutOnce(t.Context(), flaky, name, randomBytes(uint64(w), 700)) })
+		race(func(w int) {
+			flaky := storage.WithFaults(s, script(storage.OpPutIfAbsent, []error{lost, lost}[:w%3]...))
+			won[w], errs[w] = storage.PutOnce(t.Context(), flaky, name, randomBytes(uint64(w), 700))
+		})
 		if err := errors.Join(errs...); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
