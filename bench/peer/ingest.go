@@ -27,6 +27,7 @@ type ingest struct {
 	messages, keys int
 	jars, more     string // of the broker, and what Flink needs to read it
 	connectJars    string // of Kafka Connect and Iceberg's sink; '' leaves it out
+	beside         string // another binary of calve, which is measured instead of the peers; "": none
 	rate           int
 	latency        time.Duration
 }
@@ -70,7 +71,7 @@ func (g ingest) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/calve").CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w: %s", err, text)
 	}
-	flink, err := g.compileFlink(ctx, cfg, dir)
+	peers, err := g.peers(ctx, cfg, dir, b.address)
 	if err != nil {
 		return err
 	}
@@ -82,18 +83,8 @@ func (g ingest) run(ctx context.Context, cfg config, out io.Writer) (err error) 
 		return err
 	}
 	fmt.Fprintf(out, "ingest: %d messages of %d bytes are in the topic\n", g.messages, bytes/int64(g.messages))
-	sides := []side{
-		{"calve", true, func(ctx context.Context, dir string) (used, error) { return g.calve(ctx, bin, b.address, dir) }},
-		{"flink", true, func(ctx context.Context, dir string) (used, error) { return flink.ingest(ctx, b.address, dir) }},
-	}
-	if g.connectJars != "" {
-		c, err := g.compileConnect(ctx, dir)
-		if err != nil {
-			return err
-		}
-		sides = append(sides, side{"connect", false, func(ctx context.Context, dir string) (used, error) { return c.ingest(ctx, b.address, dir, g.messages) }})
-	}
-	text, err := g.rounds(ctx, cfg, dir, out, sides)
+	own := side{"calve", true, func(ctx context.Context, dir string) (used, error) { return g.calve(ctx, bin, b.address, dir) }}
+	text, err := g.rounds(ctx, cfg, dir, out, append([]side{own}, peers...))
 	if err != nil {
 		return err
 	}
@@ -119,6 +110,23 @@ type side struct {
 	name   string
 	paimon bool // it leaves a Paimon table db.t, which must be the same as the others'; one that does not runs in the last round only
 	run    func(ctx context.Context, dir string) (used, error)
+}
+
+// peers are the sides beside calve, compiled.
+func (g ingest) peers(ctx context.Context, cfg config, dir, broker string) ([]side, error) {
+	if g.beside != "" {
+		return []side{{"beside", true, func(ctx context.Context, dir string) (used, error) { return g.calve(ctx, g.beside, broker, dir) }}}, nil
+	}
+	flink, err := g.compileFlink(ctx, cfg, dir)
+	if err != nil {
+		return nil, err
+	}
+	sides := []side{{"flink", true, func(ctx context.Context, dir string) (used, error) { return flink.ingest(ctx, broker, dir) }}}
+	if g.connectJars == "" {
+		return sides, nil
+	}
+	c, err := g.compileConnect(ctx, dir)
+	return append(sides, side{"connect", false, func(ctx context.Context, dir string) (used, error) { return c.ingest(ctx, broker, dir, g.messages) }}), err
 }
 
 // rounds lets the sides, the first of which is calve, read the topic in turn. The first round warms up the disk and the

@@ -70,6 +70,7 @@ func parseFlags(args []string) (c config, err error) {
 	fs.StringVar(&c.ingest.jars, "kafka-jars", ".cache/peers/jars/kafka", "folder with the jars of the broker of -ingest")
 	fs.StringVar(&c.ingest.more, "ingest-jars", ".cache/peers/jars/flink-kafka", "folder with what Flink needs to read it; fetched with Maven if it is not there")
 	fs.StringVar(&c.ingest.connectJars, "connect-jars", ".cache/peers/jars/connect-iceberg", "folder with the jars of Kafka Connect and Iceberg's sink, fetched with Maven if it is not there; '' leaves them out of -ingest")
+	fs.StringVar(&c.ingest.beside, "ingest-beside", "", "another binary of calve that -ingest measures instead of the peers, to see what a change gives; give -o '' and -ingest-latency 0s with it")
 	fs.IntVar(&c.ingest.rate, "ingest-rate", 50_000, "messages a second where -ingest measures how long they take to a tail")
 	fs.DurationVar(&c.ingest.latency, "ingest-latency", 20*time.Second, "how long that is measured with each interval between commits; 0s: not at all")
 	fs.IntVar(&c.churn.commits, "churn", 0, "measure write amplification instead, with so many commits")
