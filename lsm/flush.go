@@ -203,7 +203,12 @@ func takeRows(mem *arena, rows *sources, order, sel []int32, firstSeq int64) (da
 	for i, r := range idx {
 		out.Seq[i] = firstSeq + int64(r)
 	}
-	at := rows.locate(mem, idx)
+	near, to := inMemoryOrder(mem, idx)
+	if near == nil {
+		near = idx
+	}
+	at := rows.locate(mem, near)
+	at.to = to
 	out.Kinds = rows.kinds(mem, at)
 	for c := range ncols {
 		var err error

@@ -55,6 +55,25 @@ func newSources(batches []datafile.Rows) (*sources, error) {
 type place struct {
 	src []uint16 // nil: all in the first batch
 	row []int32
+	to  []int32 // where each row goes in the copy; nil: they are in its order
+}
+
+// ordered gives the same rows in the order of the copy.
+func (p place) ordered() place {
+	if p.to == nil {
+		return p
+	}
+	out := place{row: make([]int32, len(p.row))}
+	for o, t := range p.to {
+		out.row[t] = p.row[o]
+	}
+	if p.src != nil {
+		out.src = make([]uint16, len(p.row))
+		for o, t := range p.to {
+			out.src[t] = p.src[o]
+		}
+	}
+	return out
 }
 
 // locate finds the places of rows by number.
@@ -91,28 +110,44 @@ func (s *sources) whole(c int) (arrow.Array, error) {
 // kinds copies the kinds of rows; batches without kinds are inserts.
 func (s *sources) kinds(mem *arena, p place) []int8 {
 	dst := slab[int8](mem, len(p.row))
-	if p.src == nil {
-		k := s.batches[0].Kinds
-		if k == nil {
-			clear(dst)
-			return dst
-		}
-		for o, i := range p.row {
-			dst[o] = k[i]
-		}
-		return dst
-	}
-	all := make([][]int8, len(s.batches))
+	all, none := make([][]int8, len(s.batches)), true
 	for i := range all {
 		all[i] = s.batches[i].Kinds
+		none = none && all[i] == nil
 	}
-	for o, i := range p.row {
-		dst[o] = 0
-		if k := all[p.src[o]]; k != nil {
+	switch {
+	case none:
+		clear(dst)
+	case p.src == nil:
+		takeInto(dst, all[0], p)
+	default:
+		clear(dst)
+		for o, i := range p.row {
+			k := all[p.src[o]]
+			if k == nil {
+				continue
+			}
+			if p.to != nil {
+				o = int(p.to[o])
+			}
 			dst[o] = k[i]
 		}
 	}
 	return dst
+}
+
+// takeInto copies rows of one batch.
+func takeInto[T any](dst, v []T, p place) {
+	if p.to == nil {
+		for o, i := range p.row {
+			dst[o] = v[i]
+		}
+		return
+	}
+	to := p.to[:len(p.row)]
+	for o, i := range p.row {
+		dst[to[o]] = v[i]
+	}
 }
 
 // takeAt copies single rows of a column that lies in several arrays of one type. The places are those of rows.
@@ -127,7 +162,7 @@ func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
 	n := len(p.row)
 	dt := srcs[0].DataType()
 	if arrow.IsNested(dt.ID()) {
-		return takeNested(mem, srcs, p)
+		return takeNested(mem, srcs, p.ordered())
 	}
 	bufs := make([]*memory.Buffer, 2, 3)
 	nullN := 0
@@ -168,28 +203,39 @@ func takeAt(mem *arena, srcs []arrow.Array, p place) (arrow.Array, error) {
 }
 
 func takeFixedAt[T any](mem *arena, srcs []arrow.Array, p place) *memory.Buffer {
+	dst := slab[T](mem, len(p.row))
 	if p.src == nil {
-		return bytesOf(takeSlice(mem, values[T](srcs[0]), p.row))
+		takeInto(dst, values[T](srcs[0]), p)
+		return bytesOf(dst)
 	}
 	vals := make([][]T, len(srcs))
 	for i, a := range srcs {
 		vals[i] = values[T](a)
 	}
-	dst := slab[T](mem, len(p.row))
 	src := p.src[:len(p.row)]
+	if p.to == nil {
+		for o, i := range p.row {
+			dst[o] = vals[src[o]][i]
+		}
+		return bytesOf(dst)
+	}
+	to := p.to[:len(p.row)]
 	for o, i := range p.row {
-		dst[o] = vals[src[o]][i]
+		dst[to[o]] = vals[src[o]][i]
 	}
 	return bytesOf(dst)
 }
 
 func takeStringsAt(mem *arena, srcs []arrow.Array, p place) ([]int32, []byte, error) {
-	if p.src == nil {
-		return takeStrings(mem, srcs[0], p.row)
-	}
 	offs, datas := make([][]int32, len(srcs)), make([][]byte, len(srcs))
 	for i, a := range srcs {
 		offs[i], datas[i] = strings32(a)
+	}
+	if p.to != nil {
+		return scatterStrings(mem, offs, datas, p)
+	}
+	if p.src == nil {
+		return takeStrings(mem, offs[0], datas[0], p.row)
 	}
 	n := len(p.row)
 	off := slab[int32](mem, n+1)
@@ -222,11 +268,41 @@ func takeStringsAt(mem *arena, srcs []arrow.Array, p place) ([]int32, []byte, er
 	return off, data[:total], nil
 }
 
+// scatterStrings copies strings to where p.to says.
+func scatterStrings(mem *arena, offs [][]int32, datas [][]byte, p place) ([]int32, []byte, error) {
+	n := len(p.row)
+	off := slab[int32](mem, n+1)
+	off[0] = 0
+	row, to := p.row[:n], p.to[:n]
+	lens := off[1:]
+	b := uint16(0)
+	for o, i := range row {
+		if p.src != nil {
+			b = p.src[o]
+		}
+		from := offs[b]
+		lens[to[o]] = from[i+1] - from[i]
+	}
+	total := int64(0)
+	for o, l := range lens {
+		if total += int64(l); total > math.MaxInt32 {
+			return nil, nil, fmt.Errorf("%w: after %d of %d rows", ErrTooLarge, o, n)
+		}
+		lens[o] = int32(total)
+	}
+	data := mem.bytes(int(total))
+	for o, i := range row {
+		if p.src != nil {
+			b = p.src[o]
+		}
+		from := offs[b]
+		copyExact(data, int(off[to[o]]), datas[b], int(from[i]), int(from[i+1]))
+	}
+	return off, data, nil
+}
+
 // takeBitsAt takes bits of the bitmap in buffer number buf; a missing validity bitmap counts as all ones.
 func takeBitsAt(mem *arena, srcs []arrow.Array, p place, buf int) []byte {
-	if p.src == nil {
-		return takeBits(mem, srcs[0], p.row, buf)
-	}
 	bits, base := make([][]byte, len(srcs)), make([]int, len(srcs))
 	for i, a := range srcs {
 		if a.Len() > 0 && (buf > 0 || a.NullN() > 0) {
@@ -234,12 +310,18 @@ func takeBitsAt(mem *arena, srcs []arrow.Array, p place, buf int) []byte {
 		}
 	}
 	dst := mem.cleared(int(bitutil.BytesForBits(int64(len(p.row)))))
+	m, off := bits[0], base[0]
 	for o, i := range p.row {
-		s := p.src[o]
+		if p.src != nil {
+			m, off = bits[p.src[o]], base[p.src[o]]
+		}
 		b := byte(1)
-		if m := bits[s]; m != nil {
-			at := base[s] + int(i)
+		if m != nil {
+			at := off + int(i)
 			b = m[at>>3] >> (at & 7) & 1
+		}
+		if p.to != nil {
+			o = int(p.to[o])
 		}
 		dst[o>>3] |= b << (o & 7)
 	}

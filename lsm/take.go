@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/bitutil"
 )
 
 // Take copies single rows of one array, in the order of idx, to a new array. Types are those of Gather.
@@ -27,8 +26,7 @@ func takeSlice[T any](mem *arena, v []T, idx []int32) []T {
 	return dst
 }
 
-func takeStrings(mem *arena, a arrow.Array, idx []int32) ([]int32, []byte, error) {
-	o, d := strings32(a)
+func takeStrings(mem *arena, o []int32, d []byte, idx []int32) ([]int32, []byte, error) {
 	off := slab[int32](mem, len(idx)+1)
 	off[0] = 0
 	total := int64(0)
@@ -86,14 +84,4 @@ func copyShort(dst []byte, at int, src []byte, from, to int) {
 		return
 	}
 	copy(dst[at:], src[from:to])
-}
-
-func takeBits(mem *arena, a arrow.Array, idx []int32, buf int) []byte {
-	dst := mem.cleared(int(bitutil.BytesForBits(int64(len(idx)))))
-	bits, off := a.Data().Buffers()[buf].Bytes(), a.Data().Offset()
-	for o, i := range idx {
-		p := off + int(i)
-		dst[o>>3] |= bits[p>>3] >> (p & 7) & 1 << (o & 7)
-	}
-	return dst
 }
