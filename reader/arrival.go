@@ -98,7 +98,10 @@ func (t *tail) arrived(ctx context.Context, snap *manifest.Snapshot, entries []m
 		return tell.files(ctx, some, base)
 	}
 	slices.SortStableFunc(some, func(a, b manifest.Entry) int { return cmp.Compare(a.File.MinSeq, b.File.MinSeq) })
-	s := sorter{tell: tell, base: base, most: cmp.Or(t.spec.sorted, sortedAtOnce)}
+	s := sorter{tell: tell, base: base, most: cmp.Or(t.spec.sorted, sortedAtOnce), memory: t.spec.SortMemory}
+	if s.memory != nil {
+		s.most = min(s.most, s.memory.size)
+	}
 	for len(some) > 0 { // files whose numbers are among each other, as those of one flush
 		n, last := 1, some[0].File.MaxSeq
 		for ; n < len(some) && some[n].File.MinSeq <= last; n++ {
@@ -134,9 +137,10 @@ func (t *tail) ordered(snap *manifest.Snapshot, some []manifest.Entry) error {
 
 // sorter tells rows of files in the order of their sequence numbers. It holds about most bytes of rows, and a batch of a file.
 type sorter struct {
-	tell teller
-	base Changes
-	most int64
+	tell   teller
+	base   Changes
+	most   int64
+	memory *SortMemory // nil: its own
 }
 
 // numbered is a row that is to be sorted.
@@ -151,7 +155,13 @@ var errTooMuch = errors.New("more rows than are sorted at once")
 // part tells the rows with numbers from least to most, both included. If they are too many it does so by halves, and those of one
 // number as they are stored.
 func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most int64) error {
-	rows, order, err := s.gather(ctx, files, least, most)
+	// Nobody waits for memory who holds some: what took more than was reckoned is read again with more.
+	err := errTooMuch
+	for need := s.need(files, least, most); errors.Is(err, errTooMuch); need = min(s.most, need*4) {
+		if err = s.within(ctx, files, least, most, need); need == s.most {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, errTooMuch) && least == most:
 		return s.read(ctx, files, least, most, func(rows datafile.Rows) error {
@@ -162,8 +172,20 @@ func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most i
 		if err = s.part(ctx, files, least, half); err == nil {
 			err = s.part(ctx, files, half+1, most)
 		}
+	}
+	return err
+}
+
+// within tells the rows with numbers from least to most if they take no more than so many bytes, else it tells none and gives
+// errTooMuch.
+func (s *sorter) within(ctx context.Context, files []manifest.Entry, least, most, bytes int64) error {
+	free, err := s.memory.take(ctx, bytes)
+	if err != nil {
 		return err
-	case err != nil:
+	}
+	defer free()
+	rows, order, err := s.gather(ctx, files, least, most, bytes)
+	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(order, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
@@ -205,15 +227,15 @@ func (s *sorter) say(rows datafile.Rows, kinds []int8) error {
 	return nil
 }
 
-// gather holds the rows with numbers from least to most, as they are stored.
-func (s *sorter) gather(ctx context.Context, files []manifest.Entry, least, most int64) (all []datafile.Rows, order []numbered, err error) {
+// gather holds the rows with numbers from least to most, as they are stored, up to so many bytes.
+func (s *sorter) gather(ctx context.Context, files []manifest.Entry, least, most, bytes int64) (all []datafile.Rows, order []numbered, err error) {
 	held := int64(0)
 	err = s.read(ctx, files, least, most, func(rows datafile.Rows) error {
 		held += sortedRow * int64(rows.N)
 		for _, c := range rows.Cols {
 			held += int64(c.Data().SizeInBytes())
 		}
-		if held > s.most {
+		if held > bytes {
 			return errTooMuch
 		}
 		for row, seq := range rows.Seq {
@@ -295,6 +317,9 @@ func numberedFrom(rows datafile.Rows, f *manifest.DataFile, least, most int64) (
 		}
 	}
 	ranges := rangesOf(take)
+	if len(ranges) == 1 { // else Gather gives a part of the array, with all that this has
+		ranges = append(ranges, lsm.Range{Start: ranges[0].Start})
+	}
 	for c := range rows.Cols {
 		var err error
 		if out.Cols[c], err = lsm.Gather([]arrow.Array{rows.Cols[c]}, ranges); err != nil {

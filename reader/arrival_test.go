@@ -1,6 +1,7 @@
 package reader_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,7 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -310,5 +313,57 @@ func TestArrivalBound(t *testing.T) {
 	}
 	if all, most := widest(t, r, reader.SortAtOnce(spec, 1)); all != 40 || most != 1 {
 		t.Errorf("%d of 40 rows; %d of one number are held at once", all, most)
+	}
+}
+
+// TestArrivalMemory: streams that share memory hold no more than there is, wait as long as they are asked to, and tell what they
+// would tell alone; one that was given too little reads again, with more.
+func TestArrivalMemory(t *testing.T) {
+	x := newTable(t, true)
+	x.write(some(3000, "one"), some(10, "two"))
+	want, _ := cells(t, x.reader(), reader.TailSpec{Order: reader.Arrival})
+	const least = 64 << 10
+	// In the order of their keys, too: of the batches of a file only what is to be sorted is held.
+	if all, most := widest(t, x.reader(), reader.SortAtOnce(reader.TailSpec{Order: reader.Arrival}, 4<<10)); all != 3010 || most < 20 {
+		t.Errorf("%d of 3010 rows; at most %d are sorted at once in 4 KiB", all, most)
+	}
+	for _, size := range []int64{4 << 10, least, 3 * least / 2, 1 << 20} {
+		m := reader.NewSortMemory(size)
+		spec := reader.TailSpec{Order: reader.Arrival, SortMemory: m}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for c, err := range x.reader().Tail(t.Context(), spec) {
+					if err != nil {
+						t.Error(err)
+					}
+					if c.Rec != nil && c.Rec.NumRows() > 1 && m.Free() == size { // a single row is told as it is read
+						t.Error("rows are told whose memory is not taken")
+					}
+				}
+			})
+		}
+		all.Wait()
+		if got, _ := cells(t, x.reader(), spec); !slices.Equal(got, want) {
+			t.Errorf("memory of %d bytes: %d rows, expected %d", size, len(got), len(want))
+		}
+		if m.Free() != size {
+			t.Errorf("%d bytes of %d are not given back", size-m.Free(), size)
+		}
+	}
+	m := reader.NewSortMemory(least)
+	spec := reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 2}, Order: reader.Arrival, SortMemory: m}
+	for c, err := range x.reader().Tail(t.Context(), spec) {
+		if err != nil || c.Rec == nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond) // it holds all there is
+		for c, err := range x.reader().Tail(ctx, spec) {
+			if !errors.Is(err, context.DeadlineExceeded) || c.Rec != nil {
+				t.Error("another stream tells rows, too", err)
+			}
+		}
+		cancel()
+		break
 	}
 }

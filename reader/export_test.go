@@ -50,3 +50,15 @@ func (a *Acks) Streamed(r *Reader, id string) { a.stream(r, id)() }
 
 // Known is how many consumers are known.
 func (a *Acks) Known() int { return len(a.consumers) + len(a.ended) + len(a.endedBefore) }
+
+// Free is how many bytes nobody has, found by taking them.
+func (m *SortMemory) Free() int64 {
+	low := int64(0)
+	for step := m.size; step > 0; step /= 2 {
+		for low+step <= m.size && m.free.TryAcquire(low+step) {
+			m.free.Release(low + step)
+			low += step
+		}
+	}
+	return low
+}

@@ -38,7 +38,10 @@ type TailSpec struct {
 	// Order is the order of the changes of one snapshot. A position in one order is not one in another.
 	Order  Order
 	sorted int64 // bytes of rows that are sorted at once; 0: sortedAtOnce
-	OnGap  OnGap // what to do when changes to be told are gone
+	// SortMemory, when not nil, is shared with other streams in the order of arrival, which wait for each other, also for those who
+	// take the rows; else the stream has some of its own, about 64 MiB.
+	SortMemory *SortMemory
+	OnGap      OnGap // what to do when changes to be told are gone
 	// Consumer is the name of a consumer, a lease on the table: Paimon's file with the next snapshot to read, which expiry
 	// by any engine leaves, with all after it. The tail begins where the consumer stands if it is registered, moves it when
 	// it is asked for more after the closing item of a snapshot, at most once a second, and renews it otherwise. With a

@@ -62,7 +62,7 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 	}
 	rd, wake, unwatch := s.readerOf(name, path)
 	defer unwatch()
-	q.spec.Wake, q.spec.Beat = wake, s.beat
+	q.spec.Wake, q.spec.Beat, q.spec.SortMemory = wake, s.beat, s.sorting
 	if q.acked {
 		q.spec.Acks = &s.acks
 	}

@@ -48,7 +48,12 @@ type Server struct {
 	acks      reader.Acks
 	beat, cut time.Duration // of streams of changes: between heartbeats; for a write
 	streams   atomic.Int64  // of changes that are being told
+	sorting   *reader.SortMemory
 }
+
+// sortMemory is what all streams of changes together hold of rows that they tell in the order of their arrival: four full parts, or
+// those of many small commits.
+const sortMemory = 256 << 20
 
 // Options are what the command line adds to a configuration.
 type Options struct {
@@ -88,7 +93,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 	}
 	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
 		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening), sketching: make(chan struct{}, maxSketching)},
-		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {}, patience: probeWait,
+		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {}, patience: probeWait, sorting: reader.NewSortMemory(sortMemory),
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
 	for _, c := range cfg.Pipelines {
