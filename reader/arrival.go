@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -107,8 +108,18 @@ func (t *tail) arrived(ctx context.Context, snap *manifest.Snapshot, entries []m
 		for ; n < len(some) && some[n].File.MinSeq <= last; n++ {
 			last = max(last, some[n].File.MaxSeq)
 		}
-		if err := s.part(ctx, some[:n], some[0].File.MinSeq, last); err != nil {
-			return err
+		told, least := int64(0), some[0].File.MinSeq
+		if left := t.skip - t.told; left > 0 && t.l.screen == nil && tell.only == nil { // else rows are not what is told
+			var err error
+			if told, least, err = s.skip(ctx, some[:n], least, last, left); err != nil {
+				return err
+			}
+		}
+		t.told += told
+		if told == 0 || least <= last {
+			if err := s.part(ctx, some[:n], least, last); err != nil {
+				return err
+			}
 		}
 		some = some[n:]
 	}
@@ -215,6 +226,33 @@ func (s *sorter) within(ctx context.Context, files []manifest.Entry, least, most
 		order = order[n:]
 	}
 	return nil
+}
+
+// skip counts rows, the first of those with numbers from least to most, that are among the first left ones, and says with which
+// number the others begin: what was told before need not be sorted again. No two rows have one number where their writer
+// numbered them, so at most left of them have one of the first left numbers. Only numbers are read, or nothing, if all rows of
+// the files are among them.
+func (s *sorter) skip(ctx context.Context, files []manifest.Entry, least, most, left int64) (rows, from int64, err error) {
+	all := int64(0)
+	for i := range files {
+		all += files[i].File.Rows
+	}
+	if all <= left && most < math.MaxInt64 {
+		return all, most + 1, nil
+	}
+	if left > most-least { // no number is beyond
+		return 0, least, nil
+	}
+	numbers := *s
+	numbers.tell.cols = []int{}
+	err = numbers.read(ctx, files, least, least+left-1, func(r datafile.Rows) error {
+		rows += int64(r.N)
+		return nil
+	})
+	if err != nil || rows > left { // numbers that are not unique
+		return 0, least, err
+	}
+	return rows, least + left, nil
 }
 
 // say tells rows in their order.

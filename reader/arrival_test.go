@@ -367,3 +367,41 @@ func TestArrivalMemory(t *testing.T) {
 		break
 	}
 }
+
+// TestArrivalResumeCost: who goes on within a snapshot does not have all of it sorted again: flushes that were told are not read, and
+// rows before the position are counted by their numbers; where these are not unique, all is read and the position is kept.
+func TestArrivalResumeCost(t *testing.T) {
+	x := newTable(t, true)
+	wide := some(2000, "")
+	for i := range wide {
+		wide[i].name = fmt.Sprintf("%0200d", i)
+	}
+	x.write(wide)
+	read := func(from reader.Position) (rows []string, at []reader.Position, bytes int64) {
+		counted := storage.WithCounter(x)
+		spec := reader.TailSpec{From: reader.Start{Mode: reader.FromPosition, At: from}, Order: reader.Arrival}
+		rows, at = cells(t, reader.Open(counted, env()), spec)
+		for _, op := range []storage.OpKind{storage.OpRead, storage.OpReadAll} {
+			bytes += counted.Counts().Of(op).Bytes
+		}
+		return rows, at, bytes
+	}
+	all, at, whole := read(reader.Position{Snapshot: 1})
+	for _, n := range []int{1, 1000, 1999, 2000} {
+		rows, _, bytes := read(at[n-1])
+		if !slices.Equal(rows, all[n:]) {
+			t.Errorf("behind row %d: %d rows", n, len(rows))
+		}
+		if n == 2000 && bytes > whole/20 {
+			t.Errorf("behind row %d: %d bytes are read, %d from the start", n, bytes, whole)
+		}
+	}
+	r := twice(t, 20)
+	all, at = cells(t, r, reader.TailSpec{Order: reader.Arrival})
+	for n := range all {
+		spec := reader.TailSpec{From: reader.Start{Mode: reader.FromPosition, At: at[n]}, Order: reader.Arrival}
+		if rows, _ := cells(t, r, spec); !slices.Equal(rows, all[n+1:]) {
+			t.Errorf("behind row %d of %d: %v", n+1, len(all), rows)
+		}
+	}
+}
