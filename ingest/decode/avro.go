@@ -77,6 +77,7 @@ func (d *avroDecoder) planFor(r *Record) (*avroPlan, []byte, error) {
 	if v := d.schemas.version.Load(); v != d.version {
 		d.version, d.last = v, nil
 		clear(d.values)
+		clear(d.keys)
 	}
 	if r.Value != nil && d.last != nil && d.lastID == id {
 		return d.last, b[framing:], nil

@@ -44,6 +44,7 @@ type avroPlanner struct {
 	adder
 	op    string // name of the field with the row kind, or ""
 	skips map[*avroType]*avroNode
+	rows  *avroType // while a key is planned: the reader's schema of the rows, which may have other names for its fields
 }
 
 // plan makes the plan of a record's value. reader (nil: none) has defaults and former names.
@@ -69,7 +70,7 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 			p.setKind(&n)
 			out.root.kids = append(out.root.kids, n)
 		default:
-			if c == nil {
+			if c == nil && !p.rename(nil, p.d.cfg.Schema.Fields, t, f, reader, p.named) {
 				p.add(nil, p.d.cfg.Schema.Fields, f.name, func() (schema.Type, bool, error) { return (&avroMapper{}).typeOf(f.typ) })
 			}
 			out.root.kids = append(out.root.kids, p.skip(f.typ))
@@ -89,10 +90,11 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 	return out
 }
 
-// keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one.
-func (p *avroPlanner) keyPlan(t *avroType) avroPlan {
-	p.key = true
-	defer func() { p.key = false }()
+// keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one. rows (nil: none) is
+// the reader's schema of the rows.
+func (p *avroPlanner) keyPlan(t, rows *avroType) avroPlan {
+	p.key, p.rows = true, rows
+	defer func() { p.key, p.rows = false, nil }()
 	if t.kind == avroRecord || len(p.d.keys) != 1 {
 		return p.plan(t, nil)
 	}
@@ -104,22 +106,47 @@ func (p *avroPlanner) keyPlan(t *avroType) avroPlan {
 func (p *avroPlanner) column(t *avroType, f *avroField, reader *avroType) (*column, *avroType) {
 	name := f.name
 	rf := reader.field(name)
-	if _, ok := p.d.cfg.Schema.Field(name); !ok && rf == nil && reader != nil {
-		for i := range reader.fields {
-			r := &reader.fields[i]
-			if slices.Contains(r.aliases, name) && t.field(r.name) == nil {
-				name, rf = r.name, r
-			}
+	if rf == nil {
+		var later string
+		later, rf = reader.renamed(t, name)
+		if _, ok := p.d.cfg.Schema.Field(name); !ok {
+			name = later
 		}
 	}
-	i, ok := p.d.cfg.Schema.Field(name)
-	if !ok || p.d.cols[i].meta != metaNone {
-		return nil, nil
+	c := p.named(name)
+	if c == nil && p.key { // the fields of rows may have been renamed, or those of keys alone
+		if name, _ = p.rows.renamed(t, f.name); p.named(name) == nil {
+			name = former(t, f, nil, p.named)
+		}
+		c = p.named(name)
 	}
-	if rf == nil {
-		return &p.d.cols[i], nil
+	if c == nil || rf == nil {
+		return c, nil
 	}
-	return &p.d.cols[i], rf.typ
+	return c, rf.typ
+}
+
+// named gives the column of a name that records have; nil: there is none.
+func (p *avroPlanner) named(name string) *column {
+	if i, ok := p.d.cfg.Schema.Field(name); ok && p.d.cols[i].meta == metaNone {
+		return &p.d.cols[i]
+	}
+	return nil
+}
+
+// renamed finds the field of a reader's record that had the name of a field of a writer's.
+func (t *avroType) renamed(writer *avroType, was string) (string, *avroField) {
+	if t == nil {
+		return was, nil
+	}
+	name, found := was, (*avroField)(nil)
+	for i := range t.fields {
+		r := &t.fields[i]
+		if slices.Contains(r.aliases, was) && writer.field(r.name) == nil {
+			name, found = r.name, r
+		}
+	}
+	return name, found
 }
 
 // field gives the field of a name of a record, or nil.
@@ -208,16 +235,16 @@ func (p *avroPlanner) record(n *avroNode, t, reader *avroType) {
 	for i := range t.fields {
 		f := &t.fields[i]
 		name, rf := f.name, reader.field(f.name)
-		if _, ok := n.to.members[name]; !ok && rf == nil && reader != nil {
-			for j := range reader.fields {
-				if r := &reader.fields[j]; slices.Contains(r.aliases, name) && t.field(r.name) == nil {
-					name, rf = r.name, r
-				}
+		if rf == nil {
+			var later string
+			later, rf = reader.renamed(t, name)
+			if n.to.member(name) == nil {
+				name = later
 			}
 		}
 		k, ok := n.to.members[name]
 		if !ok || taken[k] {
-			if !ok {
+			if !ok && !p.rename(n.to.path, n.to.typ.Fields, t, f, reader, n.to.member) {
 				p.add(n.to.path, n.to.typ.Fields, f.name, func() (schema.Type, bool, error) { return (&avroMapper{}).typeOf(f.typ) })
 			}
 			n.kids = append(n.kids, p.skip(f.typ))
@@ -360,16 +387,19 @@ func (p *avroPlanner) planOf(w, reader WriterSchema, key bool) (out avroPlan) {
 	if err != nil {
 		return avroPlan{refused: err.Error()}
 	}
-	if key {
-		out = p.keyPlan(t)
-		out.key = true
-		return out
-	}
 	var rt *avroType
 	if reader.Text != "" {
 		if rt, err = parseAvro(reader); err != nil {
 			rt = nil
 		}
+	}
+	if key {
+		if p.d.cfg.Format == DebeziumAvro {
+			rt = rt.rowOf()
+		}
+		out = p.keyPlan(t, rt)
+		out.key = true
+		return out
 	}
 	if p.d.cfg.Format == DebeziumAvro {
 		return p.envelopePlan(t, rt)

@@ -22,7 +22,8 @@ const (
 	AddOnly Evolution = "add-only"
 	// Evolve: besides, a column becomes wider when a value does not fit: TINYINT, SMALLINT, INT → BIGINT, FLOAT → DOUBLE,
 	// CHAR and VARCHAR → STRING, a DECIMAL → one of more digits before the point. All of these are legal in Iceberg too.
-	// Anything else that does not fit is refused: what a column is was settled by its first value.
+	// Anything else that does not fit is refused: what a column is was settled by its first value. And a column gets another
+	// name when an Avro schema says by an alias that its field had that of the column (avroPlanner.rename).
 	Evolve Evolution = "evolve"
 )
 
@@ -49,7 +50,8 @@ func (n *NeedSchema) Error() string {
 type wish struct {
 	path []string
 	typ  schema.Type
-	add  bool // a column that is not there; else a wider type
+	add  bool   // a column that is not there; else a wider type
+	to   string // not "": another name, and nothing else
 }
 
 // maxWishes bounds the columns that one record asks for.
@@ -87,9 +89,12 @@ func (d *rowBuilder) want(w wish) error {
 func (d *rowBuilder) need() *NeedSchema {
 	n := &NeedSchema{}
 	for _, w := range d.wishes {
-		if w.add {
+		switch {
+		case w.to != "":
+			n.Changes = append(n.Changes, schema.RenameColumn{Path: w.path, To: w.to})
+		case w.add:
 			n.Changes = append(n.Changes, schema.AddColumn{Path: w.path, Type: w.typ})
-		} else {
+		default:
 			n.Changes = append(n.Changes, schema.ChangeType{Path: w.path, Type: w.typ, KeepNull: true})
 		}
 	}
