@@ -320,12 +320,12 @@ func TestArrivalBound(t *testing.T) {
 // would tell alone; one that was given too little reads again, with more.
 func TestArrivalMemory(t *testing.T) {
 	x := newTable(t, true)
-	x.write(some(3000, "one"), some(10, "two"))
+	x.write(some(300, strings.Repeat("wide", 100)), some(10, "two"))
 	want, _ := cells(t, x.reader(), reader.TailSpec{Order: reader.Arrival})
 	const least = 64 << 10
 	// In the order of their keys, too: of the batches of a file only what is to be sorted is held.
-	if all, most := widest(t, x.reader(), reader.SortAtOnce(reader.TailSpec{Order: reader.Arrival}, 4<<10)); all != 3010 || most < 20 {
-		t.Errorf("%d of 3010 rows; at most %d are sorted at once in 4 KiB", all, most)
+	if all, most := widest(t, x.reader(), reader.SortAtOnce(reader.TailSpec{Order: reader.Arrival}, 4<<10)); all != 310 || most < 5 {
+		t.Errorf("%d of 310 rows; at most %d are sorted at once in 4 KiB", all, most)
 	}
 	for _, size := range []int64{4 << 10, least, 3 * least / 2, 1 << 20} {
 		m := reader.NewSortMemory(size)
