@@ -9,8 +9,9 @@ import (
 )
 
 // Where requests take long, the files of all runs are asked at once instead of one after the other: a lookup in a bucket takes
-// three rounds of requests then, however many files may have the key, and two where one of them alone may have it, or its
-// Bloom filter tells that it does.
+// three rounds of requests then, however many files may have the key, and two where it is in the one that alone may have it, or
+// that has most of the rows that may be it, as the highest level has, or whose Bloom filter tells that it does. Small files take
+// one.
 
 // How many keys are asked for at most, and of how many files, for them to be asked at once: what is held of each is small.
 const (
@@ -53,18 +54,21 @@ func (b *Bucket) hitsAtOnce(ctx context.Context, some []*asking, q *asked, read 
 			err = errors.Join(err, a.release())
 		}
 	}()
-	files := make([]int, len(q.order)) // of each key
+	files, rows := make([]int, len(q.order)), make([]int64, len(q.order)) // that may have each key
 	for _, a := range some {
 		for _, k := range a.want {
 			files[k]++
+			rows[k] += a.f.Rows
 		}
 	}
 	var g errgroup.Group // without a context of its own: files are read again when it has ended
 	g.SetLimit(atOnce)
 	for _, a := range some {
-		likely := !slices.ContainsFunc(a.want, func(k int32) bool { return files[k] > 1 })
+		alone := !slices.ContainsFunc(a.want, func(k int32) bool { return files[k] > 1 })
+		// The highest level mostly has more rows than all others together.
+		likely := alone || !slices.ContainsFunc(a.want, func(k int32) bool { return a.f.Rows < rows[k]-a.f.Rows })
 		g.Go(func() (err error) {
-			if a.sought, err = b.seek(ctx, a.f, q, a.want, read, ahead, likely); err == nil && likely {
+			if a.sought, err = b.seek(ctx, a.f, q, a.want, read, ahead, likely); err == nil && alone {
 				err = a.settle(ctx, read)
 			}
 			if err != nil {

@@ -100,6 +100,8 @@ type opened struct {
 	at    *list.Element // nil: not in the cache any more
 	size  int64
 
+	held int64 // bytes that the open file has beside its end: all of a small one
+
 	once sync.Once
 	err  error
 }
@@ -116,6 +118,8 @@ type pages struct {
 const (
 	localGap  = 64 << 10
 	remoteGap = 1 << 20
+	// wholeFile is the size up to which a file comes with the request that opens it, as most of level 0 do.
+	wholeFile = remoteGap
 )
 
 func gapOf(url string) int64 {
@@ -163,7 +167,12 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 		}()
 	}
 	tail := b.t.Cache.tailOf(b.t, f.Size)
-	file, err := storage.OpenTail(ctx, b.t.Store, f.name, tail)
+	bring := tail
+	if b.t.isFar() && f.Size <= wholeFile {
+		bring = max(tail, f.Size)
+	}
+	o.held = bring - tail
+	file, err := storage.OpenTail(ctx, b.t.Store, f.name, bring)
 	if err != nil {
 		return err
 	}
@@ -364,7 +373,7 @@ func (c *Cache) grown(o *opened) error {
 	if o.at == nil || o.size > 0 {
 		return nil
 	}
-	o.size = o.data.Memory() + int64(len(o.rows))*96
+	o.size = o.data.Memory() + o.held + int64(len(o.rows))*96
 	for i := range o.filters {
 		if f := o.filters[i]; f != nil {
 			o.size += f.bytes

@@ -156,3 +156,55 @@ func (b *bucket) lift(level int) {
 		b.t.Fatal(err)
 	}
 }
+
+// TestRoundsOfLevels counts the requests of cold lookups of a key that all files may have: in a bucket with one large file, with
+// another one above it, and with three small ones on level 0, each of which costs the one request that opens it.
+func TestRoundsOfLevels(t *testing.T) {
+	const rows = 300_000
+	mem := storage.NewMem()
+	b := newBucket(t, newRand(t), mem, []string{"k1"}, nil, "k1 BIGINT", "a INT", "b STRING", "c DOUBLE", "d STRING", "e DECIMAL(20, 2)")
+	spread := func(n, off int) []int {
+		some := []int{0}
+		for i := 1; i < n-1; i++ {
+			some = append(some, i*(rows/n)+off)
+		}
+		return append(some, rows-1)
+	}
+	for _, c := range []struct {
+		what   string
+		add    [][]int // files, by keys
+		level  int
+		rounds int
+		most   int64
+	}{
+		{"the highest level", [][]int{spread(rows, 0)}, 2, 2, 3},
+		{"and one above it", [][]int{spread(100_000, 1)}, 1, 2, 5},
+		{"and three of level 0", [][]int{spread(1000, 7), spread(1000, 8), spread(1000, 9)}, 0, 2, 8},
+	} {
+		for _, keys := range c.add {
+			b.flush(keys, adds)
+			b.lift(c.level)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			st := &remote{Store: mem}
+			cache := NewCache(CacheConfig{})
+			defer cache.Close()
+			tab := b.table(cache)
+			tab.Store = st
+			bk, err := tab.Bucket(b.part, b.levels.Runs(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			got, err := bk.Rows(t.Context(), b.keyColumns([]int{123_456}), 1, []int{0, 1, 2, 3, 4, 5})
+			if err != nil || got.Rows.N != 1 {
+				t.Fatal(got.Rows.N, err)
+			}
+			n := int(time.Since(start) / time.Second)
+			t.Logf("%s: %d requests in %d rounds, %d bytes", c.what, st.requests.Load(), n, st.bytes.Load())
+			if n > c.rounds || st.requests.Load() > c.most {
+				t.Errorf("%s: %d requests in %d rounds; %d in %d are wanted", c.what, st.requests.Load(), n, c.most, c.rounds)
+			}
+		})
+	}
+}
