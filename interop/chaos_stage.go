@@ -329,7 +329,7 @@ func (s *chaosStage) finish(ctx context.Context, truth *chaosTruth) error {
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, s.c.patience)
 	defer cancel()
 	var left error
 	for _, t := range s.tables {

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -200,5 +202,32 @@ func TestChaosJudge(t *testing.T) {
 	}
 	if l := truth.letters[true]; len(l) != 1 || l[0] != "0/2" {
 		t.Errorf("broken records: %v", l)
+	}
+}
+
+// TestPlants: what chaos is proved with fits into today's sources.
+func TestPlants(t *testing.T) {
+	for i := range plants {
+		sources, err := plants[i].patched("..")
+		if err != nil {
+			t.Error(err)
+		}
+		for file, text := range sources {
+			if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
+				t.Errorf("plant %s: %v", plants[i].name, err)
+			}
+		}
+	}
+}
+
+// TestChaosEnough: also a run of few kills must have seen commits.
+func TestChaosEnough(t *testing.T) {
+	for _, c := range []struct {
+		progress, kills int
+		ok              bool
+	}{{0, 1, false}, {1, 1, true}, {0, 5, false}, {1, 8, true}, {24, 150, false}, {25, 150, true}} {
+		if err := enough(c.progress, c.kills); (err == nil) != c.ok {
+			t.Errorf("%d of %d lives: %v", c.progress, c.kills, err)
+		}
 	}
 }
