@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/calve-io/calve/schema"
 	"github.com/calve-io/calve/storage"
 )
@@ -234,8 +232,8 @@ func (t *Table) buildIndex(ctx context.Context, s *schema.Schema) error {
 }
 
 // write makes everything the next snapshot names: delta manifests and their list unless an earlier attempt did,
-// merged manifests, and the base list. Independent files are written at the same time, because each costs a sync of
-// the disk or a round trip; the look for a newer schema runs beside them.
+// merged manifests, and the base list. They are written at the same time, because each costs a sync of the disk or a
+// round trip; the look for a newer schema runs beside them.
 func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 	if p.tracked != nil {
 		if err := t.track(ctx, p); err != nil {
@@ -266,18 +264,14 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 			files = append(files, &p.merging.files[i])
 		}
 	}
-	for _, f := range files {
-		if !f.written {
-			p.created = append(p.created, f.name)
-		}
+	files = slices.DeleteFunc(files, func(f *metadataFile) bool { return f.written })
+	objects := make([]storage.Object, len(files))
+	for i, f := range files {
+		p.created = append(p.created, f.name)
+		objects[i] = storage.Object{Name: manifestPath(f.name), Data: f.data}
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(readers)
-	for _, f := range files {
-		if !f.written {
-			g.Go(func() error { return t.upload(gctx, f) })
-		}
-	}
+	written := make(chan error, 1)
+	go func() { written <- storage.PutAll(ctx, t.store, objects) }()
 	var schemaID int64
 	if p.commit.SchemaID != nil {
 		schemaID = *p.commit.SchemaID
@@ -289,33 +283,19 @@ func (t *Table) write(ctx context.Context, p *pending) (*doubtful, error) {
 			}
 		}
 		if err != nil {
-			return nil, errors.Join(err, g.Wait())
+			return nil, errors.Join(err, <-written)
 		}
 		schemaID = s.ID
 	}
-	if err := g.Wait(); err != nil {
+	if err := <-written; err != nil {
 		return nil, err
+	}
+	for _, f := range files {
+		f.written = true
 	}
 	d := &doubtful{snap: t.nextSnapshot(p, schemaID, &base), base: t.head.snap, base0: metas}
 	d.data, err = encodeSnapshot(d.snap)
 	return d, err
-}
-
-// upload writes one metadata file.
-func (t *Table) upload(ctx context.Context, f *metadataFile) error {
-	u, err := t.store.Create(ctx, manifestPath(f.name))
-	if err != nil {
-		return err
-	}
-	if _, err := u.Write(f.data); err != nil {
-		u.Abort()
-		return err
-	}
-	if err := u.Commit(); err != nil {
-		return err
-	}
-	f.written = true
-	return nil
 }
 
 // nextSnapshot builds the snapshot that follows the head (paimon-format §2.3 step 7).

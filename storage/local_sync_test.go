@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -220,6 +221,67 @@ func TestPutOnceUnsynced(t *testing.T) {
 		won, err := PutOnce(t.Context(), l, "snapshot/snapshot-1", []byte("mine"))
 		if won != want || want != (err == nil) || !want && (!errors.Is(err, ErrUnknown) || !errors.Is(err, syscall.EIO)) {
 			t.Errorf("%d syncs fail: won %v, %v", fails, won, err)
+		}
+	}
+}
+
+// TestLocalPutAll: each of several objects is synced, and then each folder once; a failing sync is told as that of one
+// object is.
+func TestLocalPutAll(t *testing.T) {
+	broken := errors.New("input/output error")
+	objects := []Object{{"m/1", []byte("a")}, {"m/2", []byte("b")}, {"n/3", []byte("c")}, {"m/4", nil}}
+	for _, fails := range []string{"", "m/TEMP", "n"} {
+		root := t.TempDir()
+		l, err := NewLocal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if err := l.Put(t.Context(), o.Name+"-before", nil); err != nil { // makes the folders
+				t.Fatal(err)
+			}
+		}
+		var mu sync.Mutex
+		var synced []string
+		l.sync = func(f *os.File) error {
+			rel, err := filepath.Rel(root, f.Name())
+			if err != nil {
+				return err
+			}
+			if isTemp(filepath.Base(rel)) {
+				rel = filepath.Join(filepath.Dir(rel), "TEMP")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			synced = append(synced, rel)
+			if rel == fails {
+				return broken
+			}
+			return nil
+		}
+		err = l.PutAll(t.Context(), objects)
+		switch {
+		case fails == "" && err != nil:
+			t.Error(err)
+		case fails != "" && !errors.Is(err, broken), errors.Is(err, ErrUnknown) != (fails == "n"):
+			t.Errorf("a sync of %s fails: %v", fails, err)
+		}
+		if len(synced) == 6 { // all were; files come before folders
+			slices.Sort(synced[:4])
+		}
+		if want := "m/TEMP m/TEMP m/TEMP n/TEMP m n"; fails != "m/TEMP" && strings.Join(synced, " ") != want {
+			t.Errorf("synced %q, want %q", synced, want)
+		}
+		for _, dir := range []string{"m", "n"} {
+			entries, err := os.ReadDir(filepath.Join(root, dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				if isTemp(e.Name()) {
+					t.Errorf("a sync of %q fails, and %s is left", fails, e.Name())
+				}
+			}
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // uploadBuffer gathers the small writes of a file writer.
@@ -85,6 +87,50 @@ func (l *Local) Create(ctx context.Context, name string) (Upload, error) {
 		return nil, l.failWrite(op, name, err)
 	}
 	return &localUpload{ctx: ctx, l: l, name: name, f: f, w: bufio.NewWriterSize(f, uploadBuffer)}, nil
+}
+
+// PutAll implements AllPutter: the folders are synced when all objects have their names.
+func (l *Local) PutAll(ctx context.Context, objects []Object) error {
+	const op = "put"
+	for _, o := range objects {
+		if err := l.begin(ctx, op, o.Name); err != nil {
+			return err
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(putAtOnce)
+	for _, o := range objects {
+		g.Go(func() error {
+			final := l.path(o.Name)
+			tmp, err := l.writeTemp(filepath.Dir(final), o.Data, true)
+			if err != nil {
+				return l.failWrite(op, o.Name, err)
+			}
+			if err = gctx.Err(); err == nil {
+				err = os.Rename(tmp, final)
+			}
+			if err != nil {
+				os.Remove(tmp)
+				return l.failWrite(op, o.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	synced := make(map[string]bool, 1)
+	for _, o := range objects {
+		dir := filepath.Dir(l.path(o.Name))
+		if synced[dir] {
+			continue
+		}
+		if err := l.syncDir(dir); err != nil {
+			return fmt.Errorf("%s %s: %w: syncing its folder: %w", op, l.URL(o.Name), ErrUnknown, bare(err))
+		}
+		synced[dir] = true
+	}
+	return nil
 }
 
 func (l *Local) begin(ctx context.Context, op, name string) error {

@@ -41,6 +41,15 @@ func (s *subStore) Create(ctx context.Context, name string) (Upload, error) {
 	return s.base.Create(ctx, s.full(name))
 }
 
+// PutAll implements AllPutter with the underlying store's own, if it has one.
+func (s *subStore) PutAll(ctx context.Context, objects []Object) error {
+	full := make([]Object, len(objects))
+	for i, o := range objects {
+		full[i] = Object{s.full(o.Name), o.Data}
+	}
+	return PutAll(ctx, s.base, full)
+}
+
 func (s *subStore) PutIfAbsent(ctx context.Context, name string, data []byte) error {
 	return s.base.PutIfAbsent(ctx, s.full(name), data)
 }

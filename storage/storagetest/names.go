@@ -27,6 +27,7 @@ func operations(ctx context.Context, s storage.Store, name string) map[string]er
 	errs["create"] = err
 	errs["put if absent"] = s.PutIfAbsent(ctx, name, []byte("x"))
 	errs["put"] = s.Put(ctx, name, []byte("x"))
+	errs["put all"] = storage.PutAll(ctx, s, []storage.Object{{Name: name, Data: []byte("x")}})
 	errs["delete"] = s.Delete(ctx, name)
 	for _, err := range s.List(ctx, name) {
 		errs["list"] = err

@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) storage.Store) {
 		{"PutIfAbsent", testPutIfAbsent},
 		{"PutIfAbsentRace", testPutIfAbsentRace},
 		{"Put", testPut},
+		{"PutAll", testPutAll},
 		{"Upload", testUpload},
 		{"UploadSizes", testUploadSizes},
 		{"UploadAbort", testUploadAbort},

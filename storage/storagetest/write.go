@@ -116,6 +116,50 @@ func testPut(t *testing.T, s storage.Store) {
 	wg.Wait()
 }
 
+// testPutAll checks that objects of several folders are written, over older ones too, and what is said when one cannot be.
+func testPutAll(t *testing.T, s storage.Store) {
+	ctx := t.Context()
+	if err := storage.PutAll(ctx, s, nil); err != nil {
+		t.Error(err)
+	}
+	for round := range 2 {
+		var objects []storage.Object
+		for i := range 20 {
+			objects = append(objects, storage.Object{Name: fmt.Sprintf("all/%d/o%d", i%3, i), Data: randomBytes(uint64(round*100+i), i*i*300)})
+		}
+		if err := storage.PutAll(ctx, storage.Sub(s, "in"), objects); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			data := slices.Clone(o.Data)
+			clear(o.Data) // the store may not keep the caller's slice
+			wantObject(t, s, "in/"+o.Name, data)
+		}
+		for i := range 3 {
+			if got := listing(t, s, fmt.Sprintf("in/all/%d", i)); len(got) != []int{7, 7, 6}[i] {
+				t.Errorf("round %d: folder %d holds %v", round, i, got)
+			}
+		}
+	}
+	err := storage.PutAll(ctx, s, []storage.Object{{Name: "good", Data: []byte("1")}, {Name: "bad/../name"}})
+	wantErr(t, "put all of a bad name", err, storage.ErrBadName)
+	boom := errors.New("boom")
+	fails := storage.WithFaults(s, func(op storage.Op) error {
+		switch {
+		case op.Kind == storage.OpCommit && op.Name == "x/2":
+			return storage.LoseReply(boom)
+		case op.Kind == storage.OpCreate && op.Name == "x/3":
+			return boom
+		}
+		return nil
+	})
+	two := []storage.Object{{Name: "x/1"}, {Name: "x/2", Data: []byte("2")}}
+	wantErr(t, "put all, a reply lost", storage.PutAll(ctx, fails, two), storage.ErrUnknown)
+	wantObject(t, s, "x/2", []byte("2"))
+	wantErr(t, "put all, one refused", storage.PutAll(ctx, fails, []storage.Object{{Name: "x/1"}, {Name: "x/3"}}), boom)
+	wantMissing(t, s, "x/3")
+}
+
 func testUpload(t *testing.T, s storage.Store) {
 	const name = "bucket-0/data-1.parquet"
 	u := create(t, s, name)
