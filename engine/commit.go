@@ -251,7 +251,7 @@ func (t *Table) publish(ctx context.Context, pub publication, p Progress, rule s
 		t.fail(err) // published, but the handle is of no more use
 	}
 	t.noteSchema(ctx, snap.SchemaID)
-	t.watch.publish(snap.ID)
+	t.watch.publish(snap.ID, snap.SchemaID)
 	return snap, nil
 }
 
@@ -286,6 +286,11 @@ func (t *Table) apply(entries []manifest.Entry) error {
 	defer t.mu.Unlock()
 	changes := map[*bucket]*changeOf{}
 	t.countLocked(entries)
+	highest := -1
+	if f := t.form.Load(); f.keys != nil {
+		highest = f.opts.MaxLevel()
+	}
+	t.watch.applied(entries, highest)
 	var order []*bucket
 	for i := range entries {
 		e := &entries[i]

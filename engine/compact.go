@@ -530,6 +530,9 @@ func (t *Table) expireNow(ctx context.Context) error {
 	if err := t.keepProgress(ctx); err != nil {
 		return err
 	}
-	_, err := t.meta.Expire(ctx, manifest.RetentionOf(t.form.Load().opts), t.env.Now())
+	gone, err := t.meta.Expire(ctx, manifest.RetentionOf(t.form.Load().opts), t.env.Now())
+	if gone.Snapshots > 0 {
+		t.watch.shown()
+	}
 	return err
 }

@@ -183,6 +183,7 @@ func (t *Table) load(ctx context.Context, snap *manifest.Snapshot) error {
 				t.store.URL(""), e.Bucket, e.TotalBuckets, buckets)
 		}
 	}
+	t.watch.shown()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k := range byBucket {
@@ -401,60 +402,6 @@ func (t *Table) goFunc(f func(context.Context)) {
 		defer t.wg.Done()
 		f(t.ctx)
 	}()
-}
-
-// watchers are the subscribers of newly published snapshots.
-type watchers struct {
-	mu   sync.Mutex
-	subs map[chan int64]struct{}
-	done bool
-}
-
-// Watch returns a channel that holds the newest snapshot id published by this process; ids in between may be skipped.
-// The second result ends the subscription; the channel is closed then, or when the table is closed.
-func (t *Table) Watch() (<-chan int64, func()) {
-	w := &t.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ch := make(chan int64, 1)
-	if w.done {
-		close(ch)
-		return ch, func() {}
-	}
-	if w.subs == nil {
-		w.subs = map[chan int64]struct{}{}
-	}
-	w.subs[ch] = struct{}{}
-	return ch, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if _, ok := w.subs[ch]; ok {
-			delete(w.subs, ch)
-			close(ch)
-		}
-	}
-}
-
-func (w *watchers) publish(id int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for ch := range w.subs {
-		select {
-		case <-ch: // drop the older id
-		default:
-		}
-		ch <- id // has room: only publish sends, under mu
-	}
-}
-
-func (w *watchers) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.done = true
-	for ch := range w.subs {
-		delete(w.subs, ch)
-		close(ch)
-	}
 }
 
 // Metrics are counters since the table was opened, and its present state.

@@ -266,7 +266,7 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store sto
 			}
 		},
 	})
-	wake, _ := tab.Watch() // ends when the table is closed
+	wake, _ := tab.WatchTop() // ends when the table is closed
 	ectx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
