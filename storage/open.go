@@ -2,11 +2,19 @@ package storage
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"github.com/aws/smithy-go"
 )
 
 // Options says how OpenURL opens a store. The zero value is right for a local disk and for AWS itself.
@@ -27,6 +35,8 @@ type Options struct {
 	// ReadOnly opens a store whose writes all fail with ErrReadOnly, without trying whether conditional puts work:
 	// for users who have no permission to write.
 	ReadOnly bool
+	// Unverified opens a store without trying that either; nothing must be written before Verify has.
+	Unverified bool
 }
 
 // queryKeys are the parameters that an s3:// URL may carry.
@@ -108,12 +118,47 @@ func openS3URL(ctx context.Context, rest string, opts Options) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", shown, err)
 	}
-	if !opts.ReadOnly {
-		if err := s.probe(ctx); err != nil {
-			return nil, fmt.Errorf("open %s: %w", shown, err)
+	if !opts.ReadOnly && !opts.Unverified {
+		if err := Verify(ctx, s); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// Verify tries whether a store that was opened with Options.Unverified answers, and honours conditional puts: ErrUnsafe if not.
+func Verify(ctx context.Context, store Store) error {
+	s, ok := store.(*s3Store)
+	if !ok {
+		return nil
+	}
+	if err := s.probe(ctx); err != nil {
+		return fmt.Errorf("open %s: %w", s.URL(""), err)
+	}
+	return nil
+}
+
+// MayPass reports whether an error of a store may pass by itself: it gave no answer, or one that says that it cannot at the
+// moment. What it refuses (credentials, permissions, a bucket that is not there) needs a person, and so do certificates, or
+// credentials that are nowhere to be found.
+func MayPass(err error) bool {
+	if err == nil || errors.Is(err, ErrUnsafe) {
+		return false
+	}
+	if status := httpStatus(err); status != 0 {
+		return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+	}
+	if oe, ok := errors.AsType[*smithy.OperationError](err); ok {
+		if inner, ok := errors.AsType[*smithy.OperationError](oe.Err); ok && inner.ServiceID == "ec2imds" {
+			return false // the last place where credentials are looked for
+		}
+	}
+	if _, bad := errors.AsType[*tls.CertificateVerificationError](err); bad {
+		return false
+	}
+	_, connection := errors.AsType[*net.OpError](err)
+	_, name := errors.AsType[*net.DNSError](err)
+	return connection || name || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // query overrides options by the parameters of a URL.

@@ -24,7 +24,8 @@ func (a *app) serveCmd() *cobra.Command {
 		Short: "Run pipelines, compaction, export and the Iceberg REST catalog",
 		Long: `Run the pipelines of a configuration file until SIGTERM or SIGINT; then everything read is flushed and committed. A
 pipeline that fails is restarted from its last snapshot; one that needs a person (a topic that was created again, a
-second process for the same pipeline) stops, and the others go on.
+second process for the same pipeline) stops, and the others go on. A warehouse that does not answer at start is waited for;
+one that refuses (credentials, a bucket that is not there) ends the process, and so does --check in both cases.
 
 HTTP: / shows the pipelines, /status the same as JSON, /metrics is for Prometheus, /healthz for probes, and /iceberg is
 the Iceberg REST catalog of the warehouse.
@@ -60,11 +61,12 @@ snapshot has them. /v1/openapi.json describes all of /v1.`,
 			if cfg.S3.PathStyle {
 				opts.PathStyle = &cfg.S3.PathStyle
 			}
+			opts.Unverified = !check // a service waits for a store that does not answer
 			wh, err := storage.OpenURL(cmd.Context(), cfg.Warehouse, opts)
 			if err != nil {
 				return err
 			}
-			s, err := server.New(cfg, wh, server.Options{Version: version, Reset: reset}, engineEnv(log))
+			s, err := server.New(cfg, wh, server.Options{Version: version, Reset: reset, Verify: func(ctx context.Context) error { return storage.Verify(ctx, wh) }}, engineEnv(log))
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ type collector struct {
 	descs []metric
 	files *prometheus.Desc
 	bytes *prometheus.Desc
+	here  *prometheus.Desc
 }
 
 type metric struct {
@@ -28,6 +29,7 @@ func newCollector(s *Server) *collector {
 	c := &collector{s: s,
 		files: prometheus.NewDesc("calve_files", "Live data files.", append(labels, "level"), nil),
 		bytes: prometheus.NewDesc("calve_file_bytes", "Size of live data files.", append(labels, "level"), nil),
+		here:  prometheus.NewDesc("calve_warehouse_up", "0 from the start until the warehouse has answered: nothing runs before.", nil, nil),
 	}
 	add := func(name, help string, kind prometheus.ValueType, get func(*PipelineStatus) float64) {
 		c.descs = append(c.descs, metric{prometheus.NewDesc("calve_"+name, help, labels, nil), kind, get})
@@ -101,10 +103,12 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	ch <- c.files
 	ch <- c.bytes
+	ch <- c.here
 }
 
 // Collect is for Prometheus.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(c.here, prometheus.GaugeValue, b2f(c.s.problemOfWarehouse() == ""))
 	for _, p := range c.s.all() {
 		st := p.status()
 		for _, m := range c.descs {

@@ -39,6 +39,7 @@ type Server struct {
 	byName    map[string]*pipeline
 	byTable   map[string]*pipeline // the first of a table
 	alive     int                  // pipelines that do not wait for a person
+	away      error                // why nothing runs yet: the warehouse does not answer
 	end       context.CancelFunc
 
 	opts      Options
@@ -61,6 +62,9 @@ type Options struct {
 	// Reset names pipelines that may begin again at their start position if their source is not the one their table was
 	// filled from, or its log was cut. It holds for their first start only.
 	Reset []string
+	// Verify tries whether the warehouse can be worked with, before anything else is done. Errors of which storage.MayPass is
+	// true are waited out. nil: it can be.
+	Verify func(ctx context.Context) error
 }
 
 // Check finds what is wrong with a configuration beyond its form: how tables are to be created. All errors are reported
@@ -160,6 +164,9 @@ func (s *Server) Run(ctx context.Context, listening func(addr string)) (err erro
 	}
 	s.shared.budget = engine.NewBudget(int64(s.cfg.Memory))
 	defer s.shared.hubs.close()
+	if err := s.awaitWarehouse(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
 	leave := s.join()
 	defer leave() // when the tables are free for others
 	ctx, end := context.WithCancel(ctx)

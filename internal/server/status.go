@@ -17,7 +17,7 @@ type Status struct {
 	Warehouse string        `json:"warehouse"`
 	Uptime    string        `json:"uptime"`
 	States    map[State]int `json:"states"` // how many pipelines are in which
-	// Problems are what keeps topics, or tables that records choose, from being found.
+	// Problems are what keeps everything from running, or topics, or tables that records choose, from being found.
 	Problems  []string         `json:"problems,omitempty"`
 	Found     int              `json:"found"` // pipelines that a request asked for; Pipelines may be the first of them
 	Pipelines []PipelineStatus `json:"pipelines"`
@@ -118,6 +118,9 @@ func (s *Server) Status() Status {
 		st.States[st.Pipelines[len(st.Pipelines)-1].State]++
 	}
 	st.Found = len(st.Pipelines)
+	if away := s.problemOfWarehouse(); away != "" {
+		st.Problems = append(st.Problems, away)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.families {
@@ -137,7 +140,7 @@ func (s *Server) Status() Status {
 	return st
 }
 
-// statusJSON answers GET /status; the parameters are those of viewOf.
+// statusJSON answers GET /status; the parameters are those of viewOf. The status is 503 while the warehouse does not answer.
 func (s *Server) statusJSON(w http.ResponseWriter, r *http.Request) {
 	v, err := viewOf(r.URL.Query(), view{})
 	if err != nil {
@@ -147,13 +150,20 @@ func (s *Server) statusJSON(w http.ResponseWriter, r *http.Request) {
 	st := s.Status()
 	st.Pipelines, st.Found = v.pick(st.Pipelines)
 	w.Header().Set("Content-Type", "application/json")
+	if s.problemOfWarehouse() != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(st) // the client is gone
 }
 
-// health answers 200 while every pipeline runs or starts, else 503.
+// health answers 200 while the warehouse is there and every pipeline runs or starts, else 503.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+	if away := s.problemOfWarehouse(); away != "" {
+		http.Error(w, away, http.StatusServiceUnavailable)
+		return
+	}
 	for _, p := range s.all() {
 		if st := p.status(); st.needsHelp() {
 			http.Error(w, "pipeline "+st.Name+" is "+string(st.State)+": "+st.Error, http.StatusServiceUnavailable)
