@@ -222,7 +222,7 @@ func enough(progress, kills int) error {
 func (c *chaos) stage(ctx context.Context) error {
 	local := c.lab.Local().sub("chaos" + c.local)
 	if c.local != "" {
-		return c.addStage(ctx, "local", local, 1, "appended", "parted", "summed")
+		return c.addStage(ctx, "local", local, 1, "appended", "summed")
 	}
 	remote, err := c.lab.Remote(ctx)
 	if err != nil {

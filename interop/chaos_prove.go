@@ -19,8 +19,8 @@ import (
 
 // provingKills of each run, and how long tables are waited for that do not come to the end of their topics.
 const (
-	provingKills    = 8
-	provingPatience = 8 * time.Second
+	provingKills    = 6
+	provingPatience = 5 * time.Second
 )
 
 // plant is a fault.

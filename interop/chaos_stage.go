@@ -424,6 +424,11 @@ func (s *chaosStage) judge(ctx context.Context, truth *chaosTruth) (v chaosVerdi
 
 // judgeLetters looks for every broken record among the dead letters, once.
 func (s *chaosStage) judgeLetters(ctx context.Context, t *chaosTable, truth *chaosTruth, v *chaosVerdict) error {
+	if len(truth.letters[t.mixed]) == 0 {
+		if id, err := s.place.latestSnapshot(s.table(t) + "__dead"); id == 0 {
+			return err // there never was one
+		}
+	}
 	got, err := s.place.Scan(ctx, s.table(t)+"__dead", 0, chaosLetterColumns, "--columns", "partition,offset")
 	if err != nil {
 		return err
