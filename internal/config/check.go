@@ -152,7 +152,7 @@ func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
 	}
 	for _, choice := range r.Choices() {
 		if f := p.Format.Type; !choice.Header && f != "json" && f != "json-schema" && f != "debezium-json" && f != "debezium-flat-json" {
-			c.failAt(at+".table", "{%s}: fields of records of format %q cannot choose a table; use {header:NAME}", choice, f)
+			c.failAt(at+".table", "{%s}: a field chooses a table in json, json-schema, debezium-json and debezium-flat-json only; what fields records of format %q have is not known before they are decoded for a table: have their producer set a header, and use {header:NAME}", choice, f)
 		}
 		if !choice.Header {
 			c.before(at, p.Format, choice)

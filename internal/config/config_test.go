@@ -199,7 +199,7 @@ func TestRoutes(t *testing.T) {
 	for _, c := range []struct{ table, more, want string }{
 		{"s.{header:a}", "  route: {allow: \"[\"}\n", "route.allow: \"[\" is no regular expression"},
 		{"s.{header:a}_{topic}", "", "table: {topic} is unknown beside {header:NAME} and {field:PATH}"},
-		{"s.{field:a.b}", "  format: {type: avro}\n", "{field:a.b}: fields of records of format \"avro\" cannot choose a table"},
+		{"s.{field:a.b}", "  format: {type: avro}\n", "{field:a.b}: a field chooses a table in json, json-schema, debezium-json and debezium-flat-json only; what fields records of format \"avro\" have"},
 		{"s.{field:a}", "  format: {type: debezium-json}\n", "{field:a}: events of Debezium choose a table by a field only where"},
 		{"s.{field:a}", "  format: {type: debezium-flat-json}\n", "a row whose field changes would stay in its old table"},
 		{"s.{header:b}_{field:a}", "  format: {type: debezium-flat-json, before: full}\n", "a row whose field changes would stay in its old table"},
