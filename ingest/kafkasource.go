@@ -37,6 +37,7 @@ type kafkaSource struct {
 	before  mark
 	behind  bool
 	headers []decode.Header
+	record  decode.Record // as it is decoded, which keeps nothing of it
 
 	known  map[int32]bool // partitions being read: the watcher's, and while adding is set its goroutine's
 	adding atomic.Bool
@@ -168,7 +169,8 @@ func (s *kafkaSource) partition(ctx context.Context, p *kgo.FetchPartition) erro
 		}
 		next, known = r.Offset+1, true
 		if !r.Attrs.IsControl() {
-			rec := &decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+			rec := &s.record
+			*rec = decode.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
 				Timestamp: max(0, r.Timestamp.UnixMilli()), Key: r.Key, Value: r.Value, Headers: s.headersOf(r)}
 			err := s.between(ctx, rec)
 			if err == nil {
