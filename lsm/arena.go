@@ -16,6 +16,40 @@ type arena struct {
 
 func newArena(sets int) *arena { return &arena{sets: make([][][]byte, sets)} }
 
+// spareArenas are those of flushes that have ended, for the next ones: a busy table flushes several times a second.
+var spareArenas = make(chan *arena, 2)
+
+// spareBytes is the most that one of them keeps.
+const spareBytes = 12 << 20
+
+// spareArena gives an arena of two sets, with the buffers that the last flush had, if it was given back.
+func spareArena() *arena {
+	select {
+	case a := <-spareArenas:
+		return a
+	default:
+		return newArena(2)
+	}
+}
+
+// giveBack leaves an arena of spareArena to the next flush: nobody may use what was taken from it any more.
+func (a *arena) giveBack() {
+	n := 0
+	for _, set := range a.sets {
+		for _, b := range set {
+			n += cap(b)
+		}
+	}
+	if n > spareBytes {
+		return
+	}
+	a.set, a.used = 0, 0
+	select {
+	case spareArenas <- a:
+	default:
+	}
+}
+
 // next begins a batch.
 func (a *arena) next() {
 	if a != nil {

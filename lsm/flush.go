@@ -43,11 +43,12 @@ func (f Files) flush(ctx context.Context, part Part, batches []datafile.Rows, se
 		return nil, nil
 	}
 	o := &outputs{files: f, part: part, src: manifest.FromAppend}
+	mem := spareArena()
 	if f.Schema.Keyed() {
-		err = f.flushKeyed(ctx, o, log, rows, sel, firstSeq)
+		err = f.flushKeyed(ctx, o, log, rows, sel, firstSeq, mem)
 	} else {
 		o.roll = f.Options.TargetFileSize
-		err = f.flushAppend(ctx, o, rows, sel, firstSeq)
+		err = f.flushAppend(ctx, o, rows, sel, firstSeq, mem)
 	}
 	if err == nil {
 		err = o.end(ctx)
@@ -58,6 +59,7 @@ func (f Files) flush(ctx context.Context, part Part, batches []datafile.Rows, se
 	if err != nil {
 		return nil, o.discard(ctx, fmt.Errorf("flush: %w", err))
 	}
+	mem.giveBack() // the files have ended, and with them the batches that were written last
 	return o.made, nil
 }
 
@@ -94,8 +96,8 @@ func (f Files) checkBatches(batches []datafile.Rows, sel []int32) (*sources, err
 // flushStep is the number of rows that are copied and encoded at once.
 const flushStep = 32 << 10
 
-// flushKeyed writes the rows, and, unless log is nil, how they came.
-func (f Files) flushKeyed(ctx context.Context, o, log *outputs, rows *sources, sel []int32, firstSeq int64) error {
+// flushKeyed writes the rows, copied to mem, and, unless log is nil, how they came.
+func (f Files) flushKeyed(ctx context.Context, o, log *outputs, rows *sources, sel []int32, firstSeq int64, mem *arena) error {
 	rule, err := f.mergeRule()
 	if err != nil {
 		return err
@@ -110,7 +112,7 @@ func (f Files) flushKeyed(ctx context.Context, o, log *outputs, rows *sources, s
 	if rule.grouped {
 		return f.flushGroups(ctx, o, log, rows, sel, firstSeq, order, keys, rule)
 	}
-	mem := newArena(2) // the rows being written, and those before, of which the writer keeps the last
+	// The two sets of mem have the rows being written, and those before, of which the writer keeps the last.
 	for len(order) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -219,8 +221,7 @@ func takeRows(mem *arena, rows *sources, order, sel []int32, firstSeq int64) (da
 	return out, nil
 }
 
-func (f Files) flushAppend(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64) error {
-	mem := newArena(2)
+func (f Files) flushAppend(ctx context.Context, o *outputs, rows *sources, sel []int32, firstSeq int64, mem *arena) error {
 	if sel == nil {
 		for _, b := range rows.batches {
 			for at := 0; at < b.N; at += flushStep {

@@ -125,6 +125,7 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 		e.most = mostPage(len(leaves))
 		out.cols = append(out.cols, e)
 	}
+	out.takeSpare()
 	if cfg.Keyed {
 		out.keys = cfg.Schema.KeyColumns()
 	}
@@ -445,6 +446,7 @@ func (w *Writer) finish() error {
 	if err := w.writeFooter(); err != nil {
 		return err
 	}
+	w.giveSpare()
 	w.info.Size = w.out.n
 	w.info.Value = make([]ColumnStats, len(w.cfg.Schema.Fields))
 	cut := make([]bool, len(w.info.Value))
