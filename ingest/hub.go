@@ -23,7 +23,7 @@ type HubConfig struct {
 	// RefreshInterval is the time between two looks at the topics: new partitions, their identities. Default 30 s.
 	RefreshInterval time.Duration
 	// FetchBytes bounds one fetch from one broker. A topic's records wait for its pipeline up to twice that, those of all
-	// topics up to 32 times that. Default 2 MiB.
+	// topics up to 32 times that. Default 1 MiB.
 	FetchBytes int32
 	// Client are further options of the Kafka clients, for example a dialer.
 	Client []kgo.Opt
@@ -64,7 +64,7 @@ func NewHub(cfg HubConfig, env Env) (*Hub, error) {
 		cfg.RefreshInterval = 30 * time.Second
 	}
 	if cfg.FetchBytes <= 0 {
-		cfg.FetchBytes = 2 << 20
+		cfg.FetchBytes = 1 << 20
 	}
 	opts, err := ClientOptions(cfg.Brokers, cfg.TLS, cfg.SASL, env.Log)
 	if err != nil {

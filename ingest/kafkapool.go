@@ -21,7 +21,7 @@ type recordPool struct {
 
 // pooledBytes bounds what is kept of either kind, about a fetch: batches come back one by one, and are asked for when the
 // next fetch is there.
-const pooledBytes = 8 << 20
+const pooledBytes = 4 << 20
 
 // GetRecords implements kgo.PoolRecords.
 func (p *recordPool) GetRecords(n int) []kgo.Record {
