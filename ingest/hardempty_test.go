@@ -49,7 +49,7 @@ func hardEmptyMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cols, err := decode.ColumnsOfProtobuf(first)
+	cols, err := decode.ColumnsOfProtobuf(first, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,26 +133,36 @@ func pomOf(name string, artifacts []string) ([]byte, error) {
 // (a path below the archive's top folder; asked for every folder before its content).
 func (c *Cache) Archive(ctx context.Context, name, artifact string, keep func(path string) bool) (string, error) {
 	return c.dir(name, artifact, func(dir string) error {
-		work, err := os.MkdirTemp(c.Dir, "archive-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(work)
-		err = run(ctx, work, nil, "mvn", "-B", "-q", dependencyPlugin+"copy", "-Dartifact="+artifact+":tar.gz",
-			"-DoutputDirectory="+work)
-		if err != nil {
-			return err
-		}
-		files, err := filepath.Glob(filepath.Join(work, "*.tar.gz"))
-		if err != nil || len(files) != 1 {
-			return fmt.Errorf("%d archives came with %s (%w)", len(files), artifact, err)
-		}
 		// All of it, although most goes again: files that stay may be hard links to files that go.
-		if err := run(ctx, dir, nil, "tar", "-xzf", files[0], "--strip-components=1"); err != nil {
+		if err := c.unpack(ctx, dir, artifact+":tar.gz", 1); err != nil {
 			return err
 		}
 		return prune(dir, keep)
 	})
+}
+
+// Flat fetches one Maven artifact of type tar.gz and a classifier, whose archive has no top folder, and unpacks it.
+func (c *Cache) Flat(ctx context.Context, name, artifact, classifier string) (string, error) {
+	return c.dir(name, artifact+classifier, func(dir string) error {
+		return c.unpack(ctx, dir, artifact+":tar.gz:"+classifier, 0)
+	})
+}
+
+func (c *Cache) unpack(ctx context.Context, dir, artifact string, strip int) error {
+	work, err := os.MkdirTemp(c.Dir, "archive-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	err = run(ctx, work, nil, "mvn", "-B", "-q", dependencyPlugin+"copy", "-Dartifact="+artifact, "-DoutputDirectory="+work)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(work, "*.tar.gz"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("%d archives came with %s (%w)", len(files), artifact, err)
+	}
+	return run(ctx, dir, nil, "tar", "-xzf", files[0], fmt.Sprintf("--strip-components=%d", strip))
 }
 
 func prune(dir string, keep func(path string) bool) error {

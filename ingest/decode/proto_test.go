@@ -239,7 +239,7 @@ func TestColumnsOfProtobuf(t *testing.T) {
 	confluent.type.Decimal q = 17 [(confluent.field_meta) = { params: [{key: "precision", value: "12"}, {key: "scale", value: "3"}] }]; repeated string r = 18; map<int32, sub.M> s = 19; sub.M u = 20; google.protobuf.Empty v = 21; repeated sub.M w = 22;
 	oneof x { string y = 23; int64 z = 24; } optional sint64 aa = 25; }`
 	w := WriterSchema{Kind: ProtobufSchema, Text: text, References: []SchemaFile{{"other.proto", `syntax = "proto2"; package sub; message M { required int32 a = 1; optional N n = 2; message N { } optional group G = 3 { } }`}}}
-	cols, err := ColumnsOfProtobuf(w)
+	cols, err := ColumnsOfProtobuf(w, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestColumnsOfProtobuf(t *testing.T) {
 		`syntax = "proto3";`: "no message", `x`: "not valid", `syntax = "proto3"; message T { U u = 1; message U { repeated V v = 1; } message V { U u = 1; } }`: `"u.v.u": the message T.U contains itself`,
 		`syntax = "proto3"; ` + strings.Repeat("message M {", 300) + strings.Repeat("}", 300): "braces", strings.Repeat(" ", maxProtoText+1): "bytes, more than",
 	} {
-		if _, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v", text, err)
 		}
 	}
@@ -264,7 +264,7 @@ func TestColumnsOfProtobuf(t *testing.T) {
 	for i := 1; i < 40; i++ {
 		fmt.Fprintf(&b, ` message M%d { M%d a = 1; M%d b = 2; }`, i, i-1, i-1)
 	}
-	if _, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: b.String()}); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: b.String()}, ""); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("doubling types: %v", err)
 	}
 }

@@ -192,7 +192,7 @@ type protoOracle struct {
 }
 
 func newProtoOracle(t testing.TB, text string) protoOracle {
-	cols, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text})
+	cols, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,9 +325,10 @@ func FuzzProtobuf(f *testing.F) {
 func FuzzProtobufSchema(f *testing.F) {
 	for _, text := range oracleProtos {
 		f.Add(text)
+		f.Add(serialized(f, WriterSchema{Kind: ProtobufSchema, Text: text}).Text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		cols, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text})
+		cols, err := ColumnsOfProtobuf(WriterSchema{Kind: ProtobufSchema, Text: text}, "")
 		if err != nil || len(cols) == 0 {
 			return
 		}

@@ -2,16 +2,18 @@ package decode
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
 	"github.com/bufbuild/protocompile"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/calve-io/calve/schema"
 )
@@ -58,27 +60,70 @@ func parseProto(w WriterSchema) (protoreflect.FileDescriptor, error) {
 	if size > maxProtoText {
 		return nil, fmt.Errorf("the schema has %d bytes, more than %d", size, maxProtoText)
 	}
-	for _, text := range files {
-		if nested(text) > maxProtoDepth {
+	parsed := map[string]*descriptorpb.FileDescriptorProto{}
+	for name, text := range files {
+		f, err := serializedProto(name, text)
+		switch {
+		case err != nil:
+			return nil, err
+		case f != nil:
+			parsed[name] = f
+		case nested(text) > maxProtoDepth:
 			return nil, fmt.Errorf("the schema has more than %d braces within each other", maxProtoDepth)
 		}
 	}
-	open := func(path string) (io.ReadCloser, error) {
+	find := func(path string) (protocompile.SearchResult, error) {
+		if f := parsed[path]; f != nil {
+			return protocompile.SearchResult{Proto: f}, nil
+		}
 		text, ok := files[path]
 		if !ok {
 			text, ok = builtinProtos[path]
 		}
 		if !ok {
-			return nil, fmt.Errorf("the registry's schema does not refer to a schema of the name %q", path)
+			return protocompile.SearchResult{}, fmt.Errorf("the registry's schema does not refer to a schema of the name %q", path)
 		}
-		return io.NopCloser(strings.NewReader(text)), nil
+		return protocompile.SearchResult{Source: strings.NewReader(text)}, nil
 	}
-	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{Accessor: open}), MaxParallelism: 1}
+	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.ResolverFunc(find)), MaxParallelism: 1}
 	out, err := c.Compile(context.Background(), protoFile)
 	if err != nil {
 		return nil, fmt.Errorf("the schema is not valid: %s", strings.TrimPrefix(err.Error(), protoFile+":"))
 	}
 	return out[0], nil
+}
+
+// serializedProto reads the form in which the serializers of Confluent's clients for Python and .NET register a schema: a
+// google.protobuf.FileDescriptorProto in base64, which Confluent's registry turns into text, but others give back as it is.
+// It is nil for text.
+func serializedProto(name, text string) (*descriptorpb.FileDescriptorProto, error) {
+	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil || len(data) == 0 { // no text of a schema has only letters and digits
+		return nil, nil
+	}
+	f := new(descriptorpb.FileDescriptorProto)
+	if err := (proto.UnmarshalOptions{RecursionLimit: maxProtoDepth}).Unmarshal(data, f); err != nil {
+		return nil, fmt.Errorf("the schema is neither text nor a serialized descriptor: %w", err)
+	}
+	f.Name = proto.String(name) // it is found by this one
+	// The compiler expects what a parser leaves, so it is looked through before, whatever it refers to.
+	if _, err := (protodesc.FileOptions{AllowUnresolvable: true}).New(f, nil); err != nil {
+		return nil, fmt.Errorf("the schema is not valid: %w", err)
+	}
+	nameForJSON(f.MessageType)
+	return f, nil
+}
+
+// nameForJSON gives fields the names that the compiler wants to be there, and compares. Nothing else uses them.
+func nameForJSON(messages []*descriptorpb.DescriptorProto) {
+	for _, m := range messages {
+		for _, f := range m.Field {
+			if f.JsonName == nil {
+				f.JsonName = proto.String(f.GetName())
+			}
+		}
+		nameForJSON(m.NestedType)
+	}
 }
 
 // nested counts how deep braces are within each other, as the compiler goes into them by recursion.
@@ -154,7 +199,8 @@ func messageAt(f protoreflect.FileDescriptor, path []int) (protoreflect.MessageD
 	return found, nil
 }
 
-// ColumnsOfProtobuf gives the columns of a table for records of a Protobuf schema, whose first message is the row.
+// ColumnsOfProtobuf gives the columns of a table for records of a Protobuf schema. The row is the message of this name, which
+// is relative to the schema's package or full; without one it is the first message.
 //
 //	bool                                       BOOLEAN
 //	int32, sint32, sfixed32                    INT
@@ -174,12 +220,20 @@ func messageAt(f protoreflect.FileDescriptor, path []int) (protoreflect.MessageD
 //
 // Messages without a field give no column, as Paimon has no empty ROW, and groups give none. Columns take nulls: a later
 // schema may lack the field. Messages that contain themselves are errors: give the columns by hand, leaving those out.
-func ColumnsOfProtobuf(w WriterSchema) ([]schema.Column, error) {
+func ColumnsOfProtobuf(w WriterSchema, message string) ([]schema.Column, error) {
 	f, err := parseProto(w)
 	if err != nil {
 		return nil, err
 	}
 	md, err := messageAt(f, []int{0})
+	if message != "" {
+		if md = messageNamed(f.Messages(), protoreflect.FullName(message)); md == nil && f.Package() != "" {
+			md = messageNamed(f.Messages(), f.Package()+"."+protoreflect.FullName(message))
+		}
+		if err = nil; md == nil {
+			err = fmt.Errorf("the schema has no message %q", message)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

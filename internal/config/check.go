@@ -65,6 +65,9 @@ func (c *checker) together(cfg *Config) {
 		if p.Push != nil && p.Create != nil && p.Create.Columns == "" {
 			c.failAt(at+".create", "columns is missing: with push there are no records to take them from before the table is there")
 		}
+		if p.Create != nil && p.Create.Message != "" && (p.Format.Type != "protobuf" || p.Create.Columns != "") {
+			c.failAt(at+".create.message", "it needs format.type protobuf, and no columns beside it")
+		}
 		if p.Push != nil && p.Push.Remember > maxRemember {
 			c.failAt(at+".push.remember", "%d is more than %d", p.Push.Remember, maxRemember)
 		}

@@ -177,7 +177,8 @@ type Format struct {
 
 // Create describes a new table.
 type Create struct {
-	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING. Without it they come from the registry's newest schema of the topic's values (of protobuf its first message), or from the topic's first records."`
+	Columns    string            `yaml:"columns" doc:"Columns as in SQL: id BIGINT NOT NULL, name STRING. Without it they come from the registry's newest schema of the topic's values (of protobuf see message), or from the topic's first records."`
+	Message    string            `yaml:"message" doc:"With protobuf, where columns is left out: name of the message that is the row, as shop.Order or Order. Without it the schema's first message."`
 	PrimaryKey []string          `yaml:"primary-key" doc:"Columns of the primary key; none makes an append table. If columns are left out, too: the fields of the records' keys, if these are JSON objects."`
 	Partition  []string          `yaml:"partition" doc:"Partition columns."`
 	Options    map[string]string `yaml:"options" doc:"Paimon table options."`

@@ -59,6 +59,7 @@ func TestErrorsNameLineKeyAndAllowed(t *testing.T) {
 		{"mechanism", "topic: orders", "topic: orders, sasl: {mechanism: MAGIC}", `"MAGIC" is not allowed; allowed: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`},
 		{"two sources", "commit-interval: 250ms", "push: {}", `calve.yaml:4: pipelines[0]: give either kafka or push`},
 		{"too much remembered", "commit-interval: 250ms", "commit-interval: 250ms\n  - {name: p, table: shop.p, push: {remember: 50001}, create: {columns: a INT}}", `pipelines[1].push.remember: 50001 is more than 50000`},
+		{"a message without protobuf", "commit-interval: 250ms", "commit-interval: 250ms\n  - {name: p, table: shop.p, push: {}, create: {columns: a INT, message: M}}", `pipelines[1].create.message: it needs format.type protobuf`},
 		{"push without columns", "commit-interval: 250ms", "commit-interval: 250ms\n  - {name: p, table: shop.p, push: {}, create: {}}", `pipelines[1].create: columns is missing: with push`},
 		{"no registry", "commit-interval: 250ms", "format: {type: avro}", `pipelines[0].format: avro needs a schema registry; give registry.urls`},
 		{"registry", "pipelines:", "registry: {user: me}\npipelines:", `calve.yaml:3: registry: user and password-env belong together`},

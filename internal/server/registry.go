@@ -47,7 +47,7 @@ func (p *pipeline) registeredColumns(ctx context.Context) ([]schema.Column, erro
 	var cols []schema.Column
 	switch decode.Format(p.cfg.Format.Type) {
 	case decode.Protobuf:
-		cols, err = decode.ColumnsOfProtobuf(w)
+		cols, err = decode.ColumnsOfProtobuf(w, p.cfg.Create.Message)
 	case decode.FramedJSON:
 		cols, err = decode.ColumnsOfJSONSchema(w)
 	case decode.DebeziumAvro:
