@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -51,7 +52,13 @@ func judgeCDC(ctx context.Context, l *Lab, report *Report) {
 			}
 			ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errors.New("the check took too long"))
 			defer cancel()
-			return c.compare(ctx, read)
+			if err := c.compare(ctx, read); err != nil {
+				return err
+			}
+			if read := c.readSnapshots(j.Judge); read != nil {
+				return c.judgeSome(ctx, read)
+			}
+			return nil
 		})
 	}
 }
@@ -66,18 +73,24 @@ var cdcBefore = []string{
 	`UPDATE pgbench_tellers SET filler = 'teller ' || tid`,
 	`CREATE TABLE ledger (n int, word text)`,
 	`ALTER TABLE ledger REPLICA IDENTITY FULL`,
-	`INSERT INTO ledger SELECT g % 20, 'first' FROM generate_series(1, 200) g`,
+	`INSERT INTO ledger SELECT g % 20, 'first' FROM generate_series(1, ` + strconv.Itoa(cdcLedger) + `) g`,
 }
 
-// cdcScript is one of ten of pgbench's transactions: rows of the table without key come, change and go, one copy of many.
+// cdcScript is one of ten of pgbench's transactions: rows of the table without key come, change and go, some copies of many.
+// As many go as come, and of those that no other transaction sees, so between transactions the table always has as many.
 const cdcScript = `\set n random(0, 30)
 \set m random(0, 30)
+\set k random(1, 20)
 BEGIN;
-INSERT INTO ledger VALUES (:n, CASE WHEN :m % 5 = 0 THEN NULL ELSE 'word ' || :m % 3 END);
+INSERT INTO ledger SELECT :n, CASE WHEN :m % 5 = 0 THEN NULL ELSE 'word ' || :m % 3 END FROM generate_series(1, :k);
 UPDATE ledger SET word = 'changed' WHERE ctid = (SELECT ctid FROM ledger WHERE n = :m LIMIT 1);
-DELETE FROM ledger WHERE ctid = (SELECT ctid FROM ledger WHERE n = :n LIMIT 1);
+UPDATE ledger SET n = :m WHERE xmin = pg_current_xact_id()::xid AND word <> 'changed';
+DELETE FROM ledger WHERE ctid = ANY (ARRAY(SELECT ctid FROM ledger WHERE xmin = pg_current_xact_id()::xid LIMIT :k));
 END;
 `
+
+// cdcLedger is how many rows the table without key has between transactions.
+const cdcLedger = 200
 
 // cdcSteps are what happens while pgbench works, and when, in hundredths of its time.
 var cdcSteps = []struct {
@@ -131,6 +144,7 @@ type cdc struct {
 	config   string
 	server   *Process // calve
 	want     map[string]*Rows
+	whole    []int64 // snapshots of the ledger from the first on that has all rows of before pgbench began
 }
 
 // newCDC starts the services side by side.
@@ -178,7 +192,7 @@ func (c *cdc) stop() (err error) {
 // play goes through all of it, to tables that are compacted and exported.
 func (c *cdc) play(ctx context.Context, report *Report) (err error) {
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.connect.Follow(ctx, c.postgres, cdcPrefix); err != nil {
+	if err := c.connect.Follow(ctx, c.postgres, cdcPrefix, "public[.]ledger"); err != nil {
 		return err
 	}
 	bench, err := c.bench(ctx)
@@ -326,6 +340,9 @@ pipelines:
       topic-pattern: '%[8]s[.]public[.](ledger)'
       fields: {row_hash: row-hash, copies: copies}
     format: {type: debezium-json, evolution: evolve, drop-repeats: true}
+    transactions: whole
+    transaction-wait: 15s
+    commit-interval: 300ms
     create:
       primary-key: [row_hash]
       options: {merge-engine: aggregation, fields.copies.aggregate-function: sum}

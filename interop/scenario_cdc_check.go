@@ -175,6 +175,9 @@ func (c *cdc) finish(ctx context.Context, report *Report) error {
 			}
 		}
 	}
+	if err := c.judgeWhole(ctx, report); err != nil {
+		return err
+	}
 	history := c.want["bank.history"]
 	sum, err := history.total("delta")
 	report.Note("cdc: %d transactions of pgbench in %v, %d rows of a table without key, sums %s, all there %.1fs after the last commit",

@@ -71,8 +71,9 @@ func (c *Connect) Stop() error {
 	return err
 }
 
-// Follow has the connector read a database into topics PREFIX.SCHEMA.TABLE.
-func (c *Connect) Follow(ctx context.Context, pg *Postgres, prefix string) error {
+// Follow has the connector read a database into topics PREFIX.SCHEMA.TABLE, whose events tell their transaction; that of one
+// table has a single partition, in which the events of a transaction stand together.
+func (c *Connect) Follow(ctx context.Context, pg *Postgres, prefix, whole string) error {
 	config := map[string]string{
 		"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "plugin.name": "pgoutput",
 		"database.hostname": "127.0.0.1", "database.port": fmt.Sprint(pg.Port), "database.user": "postgres",
@@ -81,6 +82,8 @@ func (c *Connect) Follow(ctx context.Context, pg *Postgres, prefix string) error
 		"key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true",
 		"key.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter": "org.apache.kafka.connect.json.JsonConverter",
 		"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1",
+		"provide.transaction.metadata": "true", "topic.creation.groups": "whole",
+		"topic.creation.whole.include": prefix + "[.]" + whole, "topic.creation.whole.partitions": "1", "topic.creation.whole.replication.factor": "1",
 	}
 	body, err := json.Marshal(config)
 	if err != nil {
