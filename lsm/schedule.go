@@ -39,6 +39,11 @@ type Budget struct {
 
 const (
 	bigWork = 64 << 20 // works that read as much are big: they take seconds
+	// Works that read less are small: they wait for storage nearly all of their time, and take no worker. With many tables
+	// that are busy there are many of them at once.
+	smallWork = 1 << 20
+	// smallWorks is how many of them are under way at most.
+	smallWorks = 16
 	// spareWorks is how many works may be begun beyond the number of workers, while others of lower precedence pause.
 	spareWorks = 2
 	// patience is how long a work waits until it counts as half as large.
@@ -47,6 +52,9 @@ const (
 
 // Urgent reports that the bucket's writers wait for the work, or are about to.
 func (w Work) Urgent() bool { return w.Runs >= w.Stop }
+
+// small reports that the work takes no worker.
+func (w Work) small() bool { return w.Bytes < smallWork }
 
 // precedence orders works that compete for a worker: 0 urgent and soon done, 1 other works that keep a promise (urgent
 // ones, those that keep the highest level young), 2 the rest. One of lower precedence pauses for one of higher, but never
@@ -93,14 +101,21 @@ func (w *Work) cost() float64 {
 //
 // A work begins when fewer than the number of workers run that it would not make pause. So an urgent one begins at once,
 // whatever runs: one of the others pauses (see Pauses). With more than one worker a worker is kept free of big works that
-// are not pressing.
+// are not pressing. Small works begin beside all others.
 func Next(waiting, running []Work, b Budget) int {
-	if len(running) >= b.Workers+spareWorks {
-		return -1
+	small := 0
+	for i := range running {
+		if running[i].small() {
+			small++
+		}
 	}
+	full := len(running)-small >= b.Workers+spareWorks
 	best := -1
 	for i := range waiting {
 		w := &waiting[i]
+		if w.small() && small >= smallWorks || !w.small() && full {
+			continue
+		}
 		if mayBegin(w, running, b) && (best < 0 || before(w, &waiting[best]) < 0) {
 			best = i
 		}
@@ -116,7 +131,7 @@ func mayBegin(w *Work, running []Work, b Budget) bool {
 	inTheWay, big, ofTable := 0, 0, 0
 	for i := range running {
 		r := &running[i]
-		if r.precedence() <= p {
+		if r.precedence() <= p && !r.small() {
 			inTheWay++
 		}
 		if r.precedence() == 2 {
@@ -128,7 +143,7 @@ func mayBegin(w *Work, running []Work, b Budget) bool {
 			}
 		}
 	}
-	if inTheWay >= b.Workers {
+	if inTheWay >= b.Workers && !w.small() {
 		return false
 	}
 	return p < 2 || ofTable < w.Limit && (w.Bytes < bigWork || big < max(1, b.Workers-1))
@@ -141,8 +156,14 @@ func Pauses(running []Work, i int, b Budget) bool {
 	if b.Borrowed && p == 2 {
 		return true
 	}
+	if running[i].small() {
+		return false
+	}
 	ahead := 0
 	for j := range running {
+		if running[j].small() {
+			continue
+		}
 		if q := running[j].precedence(); q < p || q == p && j < i {
 			ahead++
 		}

@@ -47,6 +47,8 @@ func parseWork(t *testing.T, line string) (string, Work) {
 			w.Stop = n
 		case "mb":
 			w.Bytes = int64(n) << 20
+		case "kb":
+			w.Bytes = int64(n) << 10
 		case "table":
 			w.Table = n
 		case "limit":
@@ -135,7 +137,7 @@ func schedule(t *testing.T, d *directive) string {
 	for i := range running {
 		if Pauses(running, i, b) {
 			out = append(out, "pauses "+runs[i])
-		} else {
+		} else if !running[i].small() {
 			moving++
 		}
 	}

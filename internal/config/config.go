@@ -32,7 +32,7 @@ type Share struct {
 
 // Budget bounds the compactions of the whole process.
 type Budget struct {
-	Workers    int      `yaml:"workers" doc:"Compactions of the whole process that make progress at the same time." default:"2"`
+	Workers    int      `yaml:"workers" doc:"Compactions of the whole process that make progress at the same time; those of less than a mebibyte, which mostly wait for storage, go beside them." default:"2"`
 	SweepAfter Duration `yaml:"sweep-after" doc:"A bucket without new rows for this long is compacted to the highest level; 0s for never." default:"10m"`
 	Rate       Size     `yaml:"rate" doc:"Bytes a second that compactions read, but for those that writers wait for; 0 for no bound." default:"0"`
 }
