@@ -42,9 +42,9 @@ func (p *recordPool) PutRecords(s []kgo.Record) {
 }
 
 // GetDecompressBytes implements kgo.PoolDecompressBytes. The client makes a slice of its own where this one is too small.
-// Blocks of snappy say how large they become; of others any slice is as good.
+// Blocks of snappy say how large they become; of others it is guessed, for the client clears all of what it gets.
 func (p *recordPool) GetDecompressBytes(compressed []byte, codec kgo.CompressionCodecType) []byte {
-	n := 0
+	n := 4 * len(compressed)
 	if codec == kgo.CodecSnappy {
 		n, _ = s2.DecodedLen(compressed) // a block that is none is refused when it is decoded
 	}
@@ -70,7 +70,7 @@ type shelf[T any] struct {
 // take gives the slice put last that has room for n elements and not far more, without elements; nil if there is none.
 func (s *shelf[T]) take(n int) []T {
 	for i := len(s.slices) - 1; i >= 0; i-- {
-		if c := cap(s.slices[i]); c >= n && (n == 0 || c/4 <= n) {
+		if c := cap(s.slices[i]); c >= n && c/4 <= n {
 			out := s.slices[i][:0]
 			s.slices = slices.Delete(s.slices, i, i+1)
 			s.room -= c

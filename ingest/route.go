@@ -332,7 +332,7 @@ func (r *Route) attach(f *routeFeed) {
 	}
 	best, least := r.nearestLocked(f, nil)
 	if best != nil && least > nearby && len(r.streams) >= maxStreams { // not that of those that are up to date: it may come again and again
-		best, _ = r.nearestLocked(f, r.frontLocked())
+		best, _ = r.nearestLocked(f, r.frontLocked(f.source))
 	}
 	if best == nil || least > nearby && len(r.streams) < maxStreams {
 		best = r.startLocked(position{cluster: f.source.cluster, topicID: f.source.topicID, next: f.next, epoch: f.epoch})
@@ -358,12 +358,20 @@ func (r *Route) nearestLocked(f *routeFeed, not *stream) (best *stream, least in
 	return best, least
 }
 
-// frontLocked gives the stream that has read most; mu is held.
-func (r *Route) frontLocked() (front *stream) {
+// frontLocked gives the stream of a topic that has read most, if there is another one of it; mu is held.
+func (r *Route) frontLocked(source identity) (front *stream) {
+	n := 0
 	for _, s := range r.streams {
+		if s.ended || !s.source.same(source) {
+			continue
+		}
+		n++
 		if front == nil || total(s.next) > total(front.next) {
 			front = s
 		}
+	}
+	if n == 1 {
+		return nil // then there is no other to go to
 	}
 	return front
 }

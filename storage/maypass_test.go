@@ -10,6 +10,16 @@ import (
 	"github.com/calve-io/calve/storage/storagetest"
 )
 
+// cutAnswer hangs up within an answer.
+func cutAnswer(w http.ResponseWriter) {
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Le")) // what follows was lost
+	_ = c.Close()
+}
+
 // TestMayPass: what a server that is not there, or not able, says may pass; what it refuses does not.
 func TestMayPass(t *testing.T) {
 	t.Setenv("AWS_MAX_ATTEMPTS", "1")
@@ -23,6 +33,7 @@ func TestMayPass(t *testing.T) {
 		"it has broken":      {refuse: func(w http.ResponseWriter) { storagetest.RefuseS3(w, http.StatusInternalServerError, "InternalError") }, pass: true},
 		"it takes long":      {refuse: func(http.ResponseWriter) { time.Sleep(300 * time.Millisecond) }, pass: true},
 		"it hangs up":        {refuse: func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, pass: true},
+		"an answer is cut":   {refuse: cutAnswer, pass: true},
 		"nobody listens":     {change: func(o *storage.Options) { o.Endpoint = "http://127.0.0.1:1" }, pass: true},
 		"it refuses":         {refuse: func(w http.ResponseWriter) { storagetest.RefuseS3(w, http.StatusForbidden, "InvalidAccessKeyId") }},
 		"it has no bucket":   {refuse: func(w http.ResponseWriter) { storagetest.RefuseS3(w, http.StatusNotFound, "NoSuchBucket") }},

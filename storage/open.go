@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -158,7 +159,8 @@ func MayPass(err error) bool {
 	}
 	_, connection := errors.AsType[*net.OpError](err)
 	_, name := errors.AsType[*net.DNSError](err)
-	return connection || name || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	_, cut := errors.AsType[textproto.ProtocolError](err) // an answer that ends within its headers
+	return connection || name || cut || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // query overrides options by the parameters of a URL.

@@ -62,14 +62,21 @@ func (c connect) ingest(ctx context.Context, broker, dir string, messages int) (
 	if err := cmd.Start(); err != nil {
 		return u, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	var died error // once ended is closed
+	go func() {
+		died = cmd.Wait()
+		close(ended)
+	}()
 	done := c.wait(ctx, dir, messages, ended)
 	if done != nil {
 		text, _ := os.ReadFile(log.Name())
 		done = fmt.Errorf("%w: %s", done, text[max(0, len(text)-4000):])
 	}
-	if cmd.ProcessState == nil {
+	select {
+	case <-ended:
+		done = errors.Join(done, died)
+	default:
 		done = errors.Join(done, cmd.Process.Signal(syscall.SIGKILL)) // what it takes to stop does not count
 		<-ended
 	}
@@ -77,7 +84,7 @@ func (c connect) ingest(ctx context.Context, broker, dir string, messages int) (
 }
 
 // wait polls the table until it has all messages.
-func (c connect) wait(ctx context.Context, dir string, messages int, ended <-chan error) error {
+func (c connect) wait(ctx context.Context, dir string, messages int, ended <-chan struct{}) error {
 	for end := time.Now().Add(c.within); ; {
 		n, err := icebergRows(filepath.Join(dir, "db", "t"))
 		switch {
@@ -91,8 +98,8 @@ func (c connect) wait(ctx context.Context, dir string, messages int, ended <-cha
 			return fmt.Errorf("not done in %s: the table has %d rows of %d messages", c.within, n, messages)
 		}
 		select {
-		case err := <-ended:
-			return fmt.Errorf("the worker ended: %w", err)
+		case <-ended:
+			return errors.New("the worker ended")
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):

@@ -21,7 +21,8 @@ import (
 // Bounds of schemas; real ones stay far below.
 const (
 	maxProtoText  = 4 << 20
-	maxProtoDepth = 200 // of braces
+	maxProtoBytes = 1 << 20 // of a serialized one, which has far less text in a byte
+	maxProtoDepth = 200     // of braces
 )
 
 // protoFile is the name of the schema that is compiled, which registries do not tell.
@@ -100,6 +101,9 @@ func serializedProto(name, text string) (*descriptorpb.FileDescriptorProto, erro
 	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil || len(data) == 0 { // no text of a schema has only letters and digits
 		return nil, nil
+	}
+	if len(data) > maxProtoBytes {
+		return nil, fmt.Errorf("the serialized schema has %d bytes, more than %d", len(data), maxProtoBytes)
 	}
 	f := new(descriptorpb.FileDescriptorProto)
 	if err := (proto.UnmarshalOptions{RecursionLimit: maxProtoDepth}).Unmarshal(data, f); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/calve-io/calve/storage"
@@ -18,9 +19,6 @@ func (s *Server) awaitWarehouse(ctx context.Context) error {
 	if s.opts.Verify == nil {
 		return nil
 	}
-	s.mu.Lock()
-	s.away = errNoAnswer
-	s.mu.Unlock()
 	waited := false
 	for wait := 500 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
 		within, cancel := context.WithTimeout(ctx, s.patience)
@@ -48,6 +46,19 @@ func (s *Server) awaitWarehouse(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// there answers for a handler that works on the warehouse as long as nothing runs: it must not be written to yet, and
+// reading would wait.
+func (s *Server) there(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away := s.problemOfWarehouse(); away != "" {
+			w.Header().Set("Retry-After", "5")
+			refuse(w, problem{Status: http.StatusServiceUnavailable, What: away, Where: r.URL.Path, Do: "come again; GET /status tells when it is there"})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // problemOfWarehouse says why nothing runs yet; "": it does.

@@ -48,6 +48,11 @@ func TestWarehouseAway(t *testing.T) {
 	if _, text := fetched(t, r.url+"/metrics"); !strings.Contains(text, "calve_warehouse_up 0") {
 		t.Error("no metric tells that the warehouse is away")
 	}
+	for _, path := range []string{"/v1/tables/default/a/changes?consumer=c", "/iceberg/v1/config"} { // neither waits, nor writes
+		if code, text := fetched(t, r.url+path); code != http.StatusServiceUnavailable || !strings.Contains(text, "nobody listens") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
 	there.Store(true)
 	r.await("p", "rows", func(p PipelineStatus) bool { return p.Rows == 5 })
 	if code, text := fetched(t, r.url+"/status"); code != http.StatusOK || strings.Contains(text, "problems") {

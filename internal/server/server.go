@@ -147,6 +147,9 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 //
 // Without pipelines it serves the catalog until ctx ends.
 func (s *Server) Run(ctx context.Context, listening func(addr string)) (err error) {
+	if s.opts.Verify != nil {
+		s.away = errNoAnswer // until awaitWarehouse knows; nobody else is there yet
+	}
 	stopHTTP, err := s.serveHTTP(listening)
 	if err != nil {
 		return err
@@ -275,16 +278,17 @@ type route struct {
 
 func (s *Server) routes() []route {
 	guarded := func(f http.HandlerFunc) http.Handler { return s.guard.wrap(f) }
+	onTables := func(f http.HandlerFunc) http.Handler { return s.guard.wrap(s.there(f)) }
 	return []route{
 		{"GET", "/status", http.HandlerFunc(s.statusJSON)},
 		{"GET", "/healthz", http.HandlerFunc(s.health)},
 		{"GET", "/metrics", s.metricsHandler()},
 		{"GET", "/v1/openapi.json", guarded(openAPI)},
-		{"GET", "/v1/tables/{database}/{table}/changes", guarded(s.changes)},
-		{"POST", "/v1/tables/{database}/{table}/consumers/{consumer}", guarded(s.acknowledge)},
-		{"POST", "/v1/tables/{database}/{table}/rows", guarded(s.pushRows)},
-		{"POST", "/v1/pipelines/{name}/resume", guarded(s.resumePipeline(false))},
-		{"POST", "/v1/pipelines/{name}/reset", guarded(s.resumePipeline(true))},
+		{"GET", "/v1/tables/{database}/{table}/changes", onTables(s.changes)},
+		{"POST", "/v1/tables/{database}/{table}/consumers/{consumer}", onTables(s.acknowledge)},
+		{"POST", "/v1/tables/{database}/{table}/rows", onTables(s.pushRows)},
+		{"POST", "/v1/pipelines/{name}/resume", onTables(s.resumePipeline(false))},
+		{"POST", "/v1/pipelines/{name}/reset", onTables(s.resumePipeline(true))},
 	}
 }
 
@@ -295,7 +299,8 @@ func (s *Server) Handler() http.Handler {
 	for _, r := range s.routes() {
 		mux.Handle(r.method+" "+r.path, r.handler)
 	}
-	mux.Handle("/iceberg/", http.StripPrefix("/iceberg", export.NewCatalog(s.warehouse, export.CatalogOptions{Config: s.clientConfig(), Log: s.env.Log})))
+	catalog := export.NewCatalog(s.warehouse, export.CatalogOptions{Config: s.clientConfig(), Log: s.env.Log})
+	mux.Handle("/iceberg/", s.there(http.StripPrefix("/iceberg", catalog)))
 	mux.Handle("/v1/", s.guard.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem{Status: http.StatusNotFound, What: "there is nothing here", Where: r.URL.Path, Do: "GET /v1/openapi.json"})
 	})))
