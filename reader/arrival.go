@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -99,10 +100,7 @@ func (t *tail) arrived(ctx context.Context, snap *manifest.Snapshot, entries []m
 		return tell.files(ctx, some, base)
 	}
 	slices.SortStableFunc(some, func(a, b manifest.Entry) int { return cmp.Compare(a.File.MinSeq, b.File.MinSeq) })
-	s := sorter{tell: tell, base: base, most: cmp.Or(t.spec.sorted, sortedAtOnce), memory: t.spec.SortMemory}
-	if s.memory != nil {
-		s.most = min(s.most, s.memory.size)
-	}
+	s := sorter{tell: tell, base: base, most: cmp.Or(t.spec.sorted, sortedAtOnce), memory: t.spec.SortMemory, tick: t.tick, beat: func() error { return t.waits(base) }}
 	for len(some) > 0 { // files whose numbers are among each other, as those of one flush
 		n, last := 1, some[0].File.MaxSeq
 		for ; n < len(some) && some[n].File.MinSeq <= last; n++ {
@@ -122,6 +120,23 @@ func (t *tail) arrived(ctx context.Context, snap *manifest.Snapshot, entries []m
 			}
 		}
 		some = some[n:]
+	}
+	return nil
+}
+
+// tick comes when it is time for a heartbeat; never if there are none.
+func (t *tail) tick() <-chan time.Time {
+	if !t.spec.Follow || t.spec.Beat <= 0 {
+		return nil
+	}
+	return t.r.env.After(t.spec.Beat)
+}
+
+// waits gives the heartbeat of a stream that waits within a snapshot.
+func (t *tail) waits(base Changes) error {
+	base.Rec, base.Idle, base.First = t.l.nothing(), true, max(t.told, t.skip)
+	if !t.pass(base) {
+		return errEnd
 	}
 	return nil
 }
@@ -152,6 +167,9 @@ type sorter struct {
 	base   Changes
 	most   int64
 	memory *SortMemory // nil: its own
+	// While it waits for memory, beat is called whenever tick says so.
+	tick func() <-chan time.Time
+	beat func() error
 }
 
 // numbered is a row that is to be sorted.
@@ -167,9 +185,12 @@ var errTooMuch = errors.New("more rows than are sorted at once")
 // number as they are stored.
 func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most int64) error {
 	// Nobody waits for memory who holds some: what took more than was reckoned is read again with more.
-	err := errTooMuch
-	for need := s.need(files, least, most); errors.Is(err, errTooMuch); need = min(s.most, need*4) {
-		if err = s.within(ctx, files, least, most, need); need == s.most {
+	err, bytes := errTooMuch, s.most
+	if s.memory != nil {
+		bytes = min(bytes, s.memory.part())
+	}
+	for need := s.need(files, least, most, bytes); errors.Is(err, errTooMuch); need = min(bytes, need*4) {
+		if err = s.within(ctx, files, least, most, need); need == bytes {
 			break
 		}
 	}
@@ -190,7 +211,7 @@ func (s *sorter) part(ctx context.Context, files []manifest.Entry, least, most i
 // within tells the rows with numbers from least to most if they take no more than so many bytes, else it tells none and gives
 // errTooMuch.
 func (s *sorter) within(ctx context.Context, files []manifest.Entry, least, most, bytes int64) error {
-	free, err := s.memory.take(ctx, bytes)
+	free, err := s.memory.take(ctx, bytes, s.tick, s.beat)
 	if err != nil {
 		return err
 	}

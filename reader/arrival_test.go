@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -353,18 +354,81 @@ func TestArrivalMemory(t *testing.T) {
 	}
 	m := reader.NewSortMemory(least)
 	spec := reader.TailSpec{From: reader.Start{Mode: reader.FromSnapshot, Snapshot: 2}, Order: reader.Arrival, SortMemory: m}
-	for c, err := range x.reader().Tail(t.Context(), spec) {
-		if err != nil || c.Rec == nil {
-			t.Fatal(err)
+	free := m.Hold(least)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for c, err := range x.reader().Tail(ctx, spec) {
+		if !errors.Is(err, context.DeadlineExceeded) || c.Rec != nil {
+			t.Error("a stream tells rows while another holds all memory", err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond) // it holds all there is
-		for c, err := range x.reader().Tail(ctx, spec) {
-			if !errors.Is(err, context.DeadlineExceeded) || c.Rec != nil {
-				t.Error("another stream tells rows, too", err)
+	}
+	free()
+	if m.Free() != least {
+		t.Errorf("%d bytes are free of %d", m.Free(), least)
+	}
+}
+
+// TestArrivalWaits: streams whose readers take their time leave memory to others; one that waits for memory tells that it lives, at
+// the position that it has reached, and goes on when there is some.
+func TestArrivalWaits(t *testing.T) {
+	x := newTable(t, true)
+	x.write(some(300, "one"))
+	all, at := cells(t, x.reader(), reader.TailSpec{Order: reader.Arrival})
+	m := reader.NewSortMemory(64 << 10)
+	spec := reader.TailSpec{Order: reader.Arrival, SortMemory: m, Follow: true, Beat: 5 * time.Millisecond}
+	for range 10 { // each holds a part
+		next, stop := iter.Pull2(x.reader().Tail(t.Context(), spec))
+		defer stop()
+		for {
+			c, err, ok := next()
+			if err != nil || !ok {
+				t.Fatal("it ends", err)
+			}
+			if c.Rec != nil && c.Rec.NumRows() > 0 {
+				break
+			}
+			if c.Idle {
+				t.Fatal("it waits")
 			}
 		}
-		cancel()
+	}
+	for _, from := range []reader.Position{{Snapshot: 1}, at[99]} {
+		spec.From = reader.Start{Mode: reader.FromPosition, At: from}
+		spec.SortMemory = reader.NewSortMemory(64 << 10)
+		free := spec.SortMemory.Hold(64 << 10)
+		beats, rows := 0, int64(0)
+		for c, err := range x.reader().Tail(t.Context(), spec) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Complete {
+				break
+			}
+			if rows += c.Rec.NumRows(); !c.Idle {
+				continue
+			}
+			if got := c.After(0); rows == 0 && (got.Snapshot != 1 || got.Rows != from.Rows) {
+				t.Errorf("a heartbeat at %s, the stream began at %s", got, from)
+			}
+			if beats++; beats == 3 {
+				free()
+			}
+		}
+		if want := int64(len(all)) - from.Rows; beats < 3 || rows != want {
+			t.Errorf("from %s: %d heartbeats, %d rows of %d", from, beats, rows, want)
+		}
+		if got := spec.SortMemory.Free(); got != 64<<10 {
+			t.Errorf("%d bytes are not given back", 64<<10-got)
+		}
+	}
+	spec.SortMemory = reader.NewSortMemory(1 << 10) // a reader that leaves while it waits
+	free := spec.SortMemory.Hold(1 << 10)
+	for range x.reader().Tail(t.Context(), spec) {
 		break
+	}
+	free()
+	if got := spec.SortMemory.Free(); got != 1<<10 {
+		t.Errorf("%d bytes are free of 1024", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -61,4 +62,13 @@ func (m *SortMemory) Free() int64 {
 		}
 	}
 	return low
+}
+
+// Hold takes bytes as a stream does; the function gives them back.
+func (m *SortMemory) Hold(bytes int64) func() {
+	free, err := m.take(context.Background(), bytes, func() <-chan time.Time { return nil }, nil)
+	if err != nil {
+		panic(err)
+	}
+	return free
 }

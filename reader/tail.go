@@ -24,7 +24,8 @@ type TailSpec struct {
 	// Poll is the pause between two looks for the next snapshot; default 200 ms. When nothing comes it grows to a twentieth
 	// of the time that nothing came, at most to five seconds.
 	Poll time.Duration
-	// Beat, with Follow: an Idle item comes when there is nothing to tell, and again each time that long. 0: none.
+	// Beat, with Follow: an Idle item comes when there is nothing to tell, and again each time that long; also while the stream
+	// waits for SortMemory. 0: none.
 	Beat time.Duration
 	// Columns are named as in the schema at the start. A column that is renamed meanwhile is followed by its field id; one
 	// that is dropped is left out from then on. Nil: all, new ones too as they come.
@@ -39,7 +40,7 @@ type TailSpec struct {
 	Order  Order
 	sorted int64 // bytes of rows that are sorted at once; 0: sortedAtOnce
 	// SortMemory, when not nil, is shared with other streams in the order of arrival, which wait for each other, also for those who
-	// take the rows; else the stream has some of its own, about 64 MiB.
+	// take the rows, when more than a dozen hold their parts; else the stream has some of its own, about 64 MiB.
 	SortMemory *SortMemory
 	OnGap      OnGap // what to do when changes to be told are gone
 	// Consumer is the name of a consumer, a lease on the table: Paimon's file with the next snapshot to read, which expiry
@@ -85,8 +86,10 @@ type Changes struct {
 	// Complete marks the closing item of the snapshot: all its changes were delivered. A reader that has dealt with them
 	// resumes at snapshot Snapshot+1.
 	Complete bool
-	Idle     bool      // with TailSpec.Beat: all snapshots up to this one were told, and there is no newer one yet
-	Time     time.Time // when the snapshot was made, by the writer's clock
+	// Idle marks a heartbeat (TailSpec.Beat), without rows: all snapshots up to this one were told, and there is no newer one yet;
+	// or, with Arrival, the stream waits within this one for memory to sort rows in (TailSpec.SortMemory).
+	Idle bool
+	Time time.Time // when the snapshot was made, by the writer's clock
 }
 
 // Event is something in a stream that is not a change of rows. One field is set.
@@ -100,7 +103,7 @@ type Event struct {
 // After is the position of a reader that has dealt with the first n rows of the item, or with all of a closing or
 // idle item.
 func (c *Changes) After(n int64) Position {
-	if c.Complete || c.Idle {
+	if c.Complete || c.Idle && !c.Arrival {
 		return Position{Snapshot: c.Snapshot + 1}
 	}
 	return Position{Snapshot: c.Snapshot, Rows: c.First + n, State: c.State, Arrival: c.Arrival}
