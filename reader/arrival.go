@@ -251,15 +251,15 @@ func (s *sorter) within(ctx context.Context, files []manifest.Entry, least, most
 
 // skip counts rows, the first of those with numbers from least to most, that are among the first left ones, and says with which
 // number the others begin: what was told before need not be sorted again. No two rows have one number where their writer
-// numbered them, so at most left of them have one of the first left numbers. Only numbers are read, or nothing, if all rows of
-// the files are among them.
+// numbered them, so at most left of them have one of the first left numbers. Only numbers are read, or, if all rows of the files
+// are among them, how many they are: a manifest that is wrong about that would have rows left out.
 func (s *sorter) skip(ctx context.Context, files []manifest.Entry, least, most, left int64) (rows, from int64, err error) {
 	all := int64(0)
 	for i := range files {
 		all += files[i].File.Rows
 	}
 	if all <= left && most < math.MaxInt64 {
-		return all, most + 1, nil
+		return all, most + 1, s.counted(ctx, files)
 	}
 	if left > most-least { // no number is beyond
 		return 0, least, nil
@@ -274,6 +274,24 @@ func (s *sorter) skip(ctx context.Context, files []manifest.Entry, least, most, 
 		return 0, least, err
 	}
 	return rows, least + left, nil
+}
+
+// counted opens files, which is refused if they do not have as many rows as the manifest says.
+func (s *sorter) counted(ctx context.Context, files []manifest.Entry) error {
+	for i := range files {
+		part, err := s.tell.v.part(&files[i])
+		if err != nil {
+			return err
+		}
+		rd, err := s.tell.r.openSpec(ctx, s.tell.v, part.Dir, &files[i].File, datafile.ReadSpec{Cols: []int{}})
+		if err != nil {
+			return err
+		}
+		if err := rd.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // say tells rows in their order.

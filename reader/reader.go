@@ -186,5 +186,8 @@ func (r *Reader) openSpec(ctx context.Context, v *view, dir string, f *manifest.
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	if rd.NumRows() != f.Rows {
+		return nil, errors.Join(&manifest.CorruptError{Name: r.store.URL(name), Reason: fmt.Sprintf("the file has %d rows, the manifest says %d", rd.NumRows(), f.Rows)}, rd.Close())
+	}
 	return rd, nil
 }
