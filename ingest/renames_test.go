@@ -86,3 +86,65 @@ func TestRenames(t *testing.T) {
 		})
 	}
 }
+
+// TestRenamesUnsure: where older records would not find a column by its new name, or it may be that of other records, a
+// field with an alias is a column of its own, and every value is in that of its field.
+func TestRenamesUnsure(t *testing.T) {
+	record := func(name, field string) string {
+		return `{"type":"record","name":"` + name + `","fields":[{"name":"id","type":"long"},{"name":` + field + `,"type":["null","int"],"default":null}]}`
+	}
+	first, second := record("T", `"a"`), record("T", `"b","aliases":["a"]`)
+	for name, c := range map[string]struct {
+		texts    []string
+		subjects []string
+		renamed  bool
+	}{
+		"no subject of the topic": {[]string{first, second}, []string{"com.x.T", "com.x.T"}, false},
+		"alias dropped":           {[]string{first, second, record("T", `"b"`)}, []string{"t-value", "t-value", "t-value"}, false},
+		"records of their own":    {[]string{record("A", `"a"`), second}, []string{"t-A", "t-T"}, false},
+		"records of one subject":  {[]string{record("A", `"a"`), second}, []string{"t-value", "t-value"}, false},
+		"each other":              {[]string{record("T", `"a","aliases":["b"]`), second}, []string{"x", "x"}, false},
+		"each other, one newest":  {[]string{record("T", `"a","aliases":["b"]`), second}, []string{"t-value", "t-value"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cols, err := schema.ParseColumns("id BIGINT NOT NULL, a INT")
+			if err != nil {
+				t.Fatal(err)
+			}
+			reg := registrytest.New()
+			store := createFrom(t, cols, "id")
+			b := newBroker(t, kfake.SeedTopics(1, "t"))
+			cfg := b.config()
+			cfg.Limits.CommitInterval = 300 * time.Millisecond
+			cfg.Registry, cfg.Decode = serve(t, reg), decode.Config{Format: decode.Avro, Evolution: decode.Evolve}
+			for i, text := range c.texts {
+				reg.Add(registrytest.Schema{Subject: c.subjects[i], Version: i + 1, ID: i + 1, Text: text})
+			}
+			var want []string
+			for i := range 10 {
+				v, err := avro.MustParse(c.texts[i%2]).AppendEncode([]byte{0, 0, 0, 0, byte(i%2 + 1)}, map[string]any{"id": int64(i), "a": int32(i), "b": int32(i)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.sendAll([]*kgo.Record{{Topic: "t", Value: v}})
+				values := []any{i, "null"}
+				if i%2 == 1 {
+					values = []any{"null", i}
+				}
+				if c.renamed {
+					want = append(want, fmt.Sprintf(`{"id":%d,"b":%d}`, i, i))
+				} else {
+					want = append(want, fmt.Sprintf(`{"id":%d,"a":%v,"b":%v}`, i, values[0], values[1]))
+				}
+			}
+			schemas := 0
+			runUntil(t, store, cfg, testEnv(), Events{Evolved: func([]schema.Change, *schema.Schema) { schemas++ }}, `{"0":10}`)
+			for _, l := range lettersIn(t, storage.Sub(store, "dead")) {
+				t.Error(l.Reason)
+			}
+			if got := jsonRows(t, store); !slices.Equal(got, want) || schemas != 1 {
+				t.Errorf("%d schemas, rows\n%v, not\n%v", schemas, got, want)
+			}
+		})
+	}
+}

@@ -33,7 +33,7 @@ func newAvroDecoder(rows rowBuilder) *avroDecoder {
 	if d.schemas == nil {
 		d.schemas = &Schemas{}
 	}
-	d.planner = avroPlanner{adder: adder{d: &d.rowBuilder}, op: d.opField()}
+	d.planner = avroPlanner{adder: adder{d: &d.rowBuilder}, op: d.opField(), schemas: d.schemas}
 	return d
 }
 

@@ -45,6 +45,9 @@ type avroPlanner struct {
 	op    string // name of the field with the row kind, or ""
 	skips map[*avroType]*avroNode
 	rows  *avroType // while a key is planned: the reader's schema of the rows, which may have other names for its fields
+
+	schemas *Schemas
+	renames bool // fields may rename columns
 }
 
 // plan makes the plan of a record's value. reader (nil: none) has defaults and former names.
@@ -56,6 +59,8 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 	if reader != nil && reader.kind != avroRecord {
 		reader = nil
 	}
+	only := p.key || p.schemas.onlyRecord(t.name)
+	p.renames = only && !p.key && p.d.cfg.Evolution == Evolve && reader != nil && reader.name == t.name
 	out := avroPlan{root: avroNode{kind: avroRecord, null: -1}}
 	taken := map[*column]bool{}
 	for i := range t.fields {
@@ -116,7 +121,7 @@ func (p *avroPlanner) column(t *avroType, f *avroField, reader *avroType) (*colu
 	c := p.named(name)
 	if c == nil && p.key { // the fields of rows may have been renamed, or those of keys alone
 		if name, _ = p.rows.renamed(t, f.name); p.named(name) == nil {
-			name = former(t, f, nil, p.named)
+			name = former(t, f, f.aliases, nil, f.name, p.named)
 		}
 		c = p.named(name)
 	}

@@ -23,7 +23,7 @@ const (
 	// Evolve: besides, a column becomes wider when a value does not fit: TINYINT, SMALLINT, INT → BIGINT, FLOAT → DOUBLE,
 	// CHAR and VARCHAR → STRING, a DECIMAL → one of more digits before the point. All of these are legal in Iceberg too.
 	// Anything else that does not fit is refused: what a column is was settled by its first value. And a column gets another
-	// name when an Avro schema says by an alias that its field had that of the column (avroPlanner.rename).
+	// name when the newest Avro schema says by an alias that its field had that of the column (avroPlanner.rename).
 	Evolve Evolution = "evolve"
 )
 

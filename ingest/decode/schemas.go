@@ -48,6 +48,11 @@ type Schemas struct {
 	refused map[int]string
 	reader  WriterSchema
 	version atomic.Int64 // of reader
+
+	// What Avro's aliases may do (avrorename.go).
+	record  string // the name of the first row's record
+	mixed   bool   // others have another
+	renames map[string]int
 }
 
 // Add gives the schema of an id. A registry never changes it.
