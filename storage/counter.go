@@ -169,6 +169,9 @@ func (c *Counter) Walk(ctx context.Context, dir string) iter.Seq2[Info, error] {
 	return c.each(OpWalk, Walk(ctx, c.s, dir))
 }
 
+// Settle implements Settler, uncounted.
+func (c *Counter) Settle(ctx context.Context, name string) error { return Settle(ctx, c.s, name) }
+
 // RemoveTemp implements TempRemover, uncounted.
 func (c *Counter) RemoveTemp(ctx context.Context, dir string, before time.Time) (int, error) {
 	return RemoveTemp(ctx, c.s, dir, before)

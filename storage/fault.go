@@ -52,7 +52,7 @@ type faultStore struct {
 // without being made; ErrHang, LoseReply and Partial say how else it fails. The errors that callers see wrap the one
 // f gave. f is called from the goroutine that makes the call and must be safe for concurrent use. ReadAll on the
 // store is an OpReadAll if the underlying store reads in one request, and OpOpen and OpRead otherwise; Walk is one
-// OpList for each folder.
+// OpList for each folder. Settle is an OpPutIfAbsent, whose reply it gives again.
 func WithFaults(s Store, f func(Op) error) Store {
 	fs := &faultStore{s: s, f: f}
 	if _, ok := s.(AllReader); ok {
@@ -132,6 +132,11 @@ func (s *faultStore) Create(ctx context.Context, name string) (Upload, error) {
 		return nil, err
 	}
 	return &faultUpload{Upload: u, ctx: ctx, s: s, name: name}, nil
+}
+
+// Settle implements Settler with the underlying store's own, if it has one.
+func (s *faultStore) Settle(ctx context.Context, name string) error {
+	return s.do(ctx, Op{Kind: OpPutIfAbsent, Name: name}, func() error { return Settle(ctx, s.s, name) })
 }
 
 func (s *faultStore) PutIfAbsent(ctx context.Context, name string, data []byte) error {

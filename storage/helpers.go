@@ -54,6 +54,21 @@ func RemoveTemp(ctx context.Context, s Store, dir string, before time.Time) (int
 	return 0, nil
 }
 
+// Settler is what a Store offers where an object can be read that a power cut may still take. Settle uses it.
+type Settler interface {
+	// Settle makes durable what the folder of an object holds, that object or none; it creates nothing.
+	Settle(ctx context.Context, name string) error
+}
+
+// Settle makes an object durable that was read, after its writer was told ErrUnknown: whatever the name holds by then, it does not
+// bring back what was deleted. On stores where all that can be read is durable it does nothing.
+func Settle(ctx context.Context, s Store, name string) error {
+	if d, ok := s.(Settler); ok {
+		return d.Settle(ctx, name)
+	}
+	return nil
+}
+
 // Object is a small object as PutAll writes it.
 type Object struct {
 	Name string
@@ -166,8 +181,8 @@ const putOnceAttempts = 3
 // (true, nil): the object holds data. (false, nil): the name is taken by something else. An error that is ErrUnknown:
 // it could not be settled, the object may exist now or appear later. Any other error: nothing was written.
 //
-// A put whose reply was lost is repeated with the same bytes. Where they are there, only the store's word, that it wrote
-// them or that the name is taken, makes them durable; a folder that could not be synced leaves what a power cut may take.
+// Where a reply was lost and the bytes are there, they are the caller's as soon as they are durable (Settle), and are not put again:
+// another process may have seen and deleted them since, and they must not come back.
 // Where the name is still free, reading alone cannot tell "never arrived" from "still on its way", but the second put and
 // the first cannot both create the object, and whichever does leaves the caller's bytes. It costs one request when nothing goes wrong.
 func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, err error) {
@@ -186,8 +201,7 @@ func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, 
 			if errors.Is(err, ErrExists) {
 				return true, nil
 			}
-			// What can be read may not be durable yet. Only nil or ErrExists, of the next put, says that it is.
-			err = fmt.Errorf("%w: it is there, and may not be durable: %w", ErrUnknown, err)
+			return settled(ctx, s, name, attempt)
 		case rerr == nil:
 			return false, nil
 		case errors.Is(rerr, ErrTooLarge):
@@ -205,6 +219,19 @@ func PutOnce(ctx context.Context, s Store, name string, data []byte) (won bool, 
 		}
 		if attempt == putOnceAttempts || ctx.Err() != nil {
 			return false, fmt.Errorf("put %s: %w after %d attempts: %w", s.URL(name), ErrUnknown, attempt, err)
+		}
+	}
+}
+
+// settled makes durable what PutOnce has read back as the caller's own, in the attempts that are left.
+func settled(ctx context.Context, s Store, name string, attempt int) (bool, error) {
+	for ; ; attempt++ {
+		err := Settle(ctx, s, name)
+		if err == nil {
+			return true, nil
+		}
+		if attempt >= putOnceAttempts-1 || ctx.Err() != nil {
+			return false, fmt.Errorf("put %s: %w: it is there, and may not be durable: %w", s.URL(name), ErrUnknown, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -221,6 +222,58 @@ func TestPutOnceUnsynced(t *testing.T) {
 		won, err := PutOnce(t.Context(), l, "snapshot/snapshot-1", []byte("mine"))
 		if won != want || want != (err == nil) || !want && (!errors.Is(err, ErrUnknown) || !errors.Is(err, syscall.EIO)) {
 			t.Errorf("%d syncs fail: won %v, %v", fails, won, err)
+		}
+	}
+}
+
+// deletedOnce is a local store of which another process deletes an object as soon as it was read back.
+type deletedOnce struct {
+	*Local
+	puts int
+}
+
+func (d *deletedOnce) PutIfAbsent(ctx context.Context, name string, data []byte) error {
+	d.puts++
+	if err := d.Local.PutIfAbsent(ctx, name, data); err != nil {
+		return err
+	}
+	return ErrUnknown
+}
+
+func (d *deletedOnce) ReadAll(ctx context.Context, name string, limit int64) ([]byte, error) {
+	data, err := d.Local.ReadAll(ctx, name, limit)
+	return data, errors.Join(err, d.Delete(ctx, name))
+}
+
+// TestPutOnceRevives: what was put, with its reply lost, and was deleted by another process since, is won and does not come back.
+func TestPutOnceRevives(t *testing.T) {
+	l, err := NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []func(Store) Store{
+		func(s Store) Store { return s },
+		func(s Store) Store { return WithFaults(s, func(Op) error { return nil }) },
+		func(s Store) Store { return Sub(s, "in") },
+		func(s Store) Store { return WithCounter(s) },
+	} {
+		d := &deletedOnce{Local: l}
+		synced := 0
+		l.sync = func(f *os.File) error {
+			synced++
+			return f.Sync()
+		}
+		s := of(d)
+		if err := s.Put(t.Context(), "calve/expiry/x", nil); err != nil { // makes the folder
+			t.Fatal(err)
+		}
+		synced = 0
+		won, err := PutOnce(t.Context(), s, "calve/expiry/1", []byte("ours"))
+		if !won || err != nil || d.puts != 1 || synced != 3 { // the file, its folder, and that when it was read
+			t.Errorf("%T: won %v, %v; %d puts, %d syncs", s, won, err, d.puts, synced)
+		}
+		if _, err := l.ReadAll(t.Context(), "calve/expiry/1", 10); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%T: an object that was deleted is there again: %v", s, err)
 		}
 	}
 }

@@ -58,6 +58,18 @@ func (l *Local) taken(op, name, dir string) error {
 	return fmt.Errorf("%s %s: %w", op, l.URL(name), ErrExists)
 }
 
+// Settle implements Settler by syncing the object's folder.
+func (l *Local) Settle(ctx context.Context, name string) error {
+	const op = "settle"
+	if err := l.begin(ctx, op, name); err != nil {
+		return err
+	}
+	if err := l.syncDir(filepath.Dir(l.path(name))); err != nil {
+		return fmt.Errorf("%s %s: %w: syncing its folder: %w", op, l.URL(name), ErrUnknown, bare(err))
+	}
+	return nil
+}
+
 // Put implements Store. Nothing is synced: hints are written often and may be lost.
 func (l *Local) Put(ctx context.Context, name string, data []byte) error {
 	const op = "put"

@@ -54,6 +54,11 @@ func (s *subStore) PutIfAbsent(ctx context.Context, name string, data []byte) er
 	return s.base.PutIfAbsent(ctx, s.full(name), data)
 }
 
+// Settle implements Settler with the underlying store's own, if it has one.
+func (s *subStore) Settle(ctx context.Context, name string) error {
+	return Settle(ctx, s.base, s.full(name))
+}
+
 func (s *subStore) Put(ctx context.Context, name string, data []byte) error {
 	return s.base.Put(ctx, s.full(name), data)
 }
