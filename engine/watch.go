@@ -23,7 +23,8 @@ func (t *Table) Watch() (<-chan int64, func()) { return t.watch.subscribe(false)
 
 // WatchTop is Watch for who shows only the highest level of a table with a primary key, as export does. It leaves out
 // snapshots that change nothing there, which are most of them: no file of that level was added or removed since the last
-// one that was told, by whomever, no snapshot has expired, and the schema is the same. In tables without key it is Watch.
+// one that was told, by whomever, this process has expired no snapshot (of others it is not known), and the schema is the same.
+// In tables without key it is Watch.
 func (t *Table) WatchTop() (<-chan int64, func()) { return t.watch.subscribe(true) }
 
 func (w *watchers) subscribe(top bool) (<-chan int64, func()) {

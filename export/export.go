@@ -235,9 +235,13 @@ func (e *Exporter) result(published bool, added, removed int) Result {
 	return r
 }
 
-// Run publishes the newest snapshot now and after each wake-up until the context ends or wake is closed. Wake-ups that
-// come during a Publish count as one. A failed Publish is tried again, at the latest at the next wake-up; Run itself
-// fails only with the context's error.
+// lookAgain is after what time without a wake-up Run looks what there is: other processes expire snapshots that are shown, whose files
+// are gone then, and who wakes it need not know.
+const lookAgain = 10 * time.Minute
+
+// Run publishes the newest snapshot now, after each wake-up and after ten minutes without one, until the context ends or
+// wake is closed. Wake-ups that come during a Publish count as one. A failed Publish is tried again, at the latest at the
+// next wake-up; Run itself fails only with the context's error.
 func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 	failures := 0
 	for {
@@ -249,6 +253,9 @@ func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 		var retry <-chan time.Time
 		if err == nil {
 			failures = 0
+			if e.set.Env.After != nil {
+				retry = e.set.Env.After(lookAgain)
+			}
 		} else {
 			e.set.Env.Log.Warn("export failed", "table", e.location, "error", err)
 			if e.set.Env.After != nil {

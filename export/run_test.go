@@ -45,14 +45,22 @@ func TestRun(t *testing.T) {
 	wake, ended := make(chan int64, 1), make(chan error, 1)
 	go func() { ended <- e.Run(context.Background(), wake) }()
 
+	rests := func() {
+		t.Helper()
+		if d := <-waits; d != lookAgain {
+			t.Errorf("without a wake-up it looks after %v", d)
+		}
+	}
 	if o := <-published; o.err != nil || !o.r.Published {
 		t.Fatalf("at the start: %+v", o)
 	}
+	rests()
 	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
 	wake <- 1
 	if o := <-published; o.err != nil || o.r.IcebergSnapshot != 1 {
 		t.Fatalf("after a wake-up: %+v", o)
 	}
+	rests()
 	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
 	setFailing(true)
 	wake <- 2
@@ -71,6 +79,18 @@ func TestRun(t *testing.T) {
 	timer <- time.Time{}
 	if o := <-published; o.err != nil || o.r.IcebergSnapshot != 2 {
 		t.Fatalf("after the failure: %+v", o)
+	}
+	rests()
+	// Another process expires what is shown, and nobody wakes it.
+	if gone, err := w.table.Expire(context.Background(), manifest.Retention{Min: 1, Max: 1}, w.now); err != nil || gone.Snapshots == 0 {
+		t.Fatal(gone, err)
+	}
+	for i := range 2 {
+		timer <- time.Time{}
+		if o := <-published; o.err != nil || o.r.Published != (i == 0) {
+			t.Fatalf("look %d after an expiry: %+v", i, o)
+		}
+		rests()
 	}
 	close(wake)
 	if err := <-ended; err != nil {
