@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,9 @@ import (
 
 // uploadBuffer gathers the small writes of a file writer.
 const uploadBuffer = 256 << 10
+
+// uploadWriters keeps the buffers of uploads that have ended: most objects are smaller than one.
+var uploadWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, uploadBuffer) }}
 
 // PutIfAbsent implements Store by link(2): exactly one of all racing processes succeeds. An error after the name was
 // given is ErrUnknown: the object is there, but it is not certain that a power cut leaves it there.
@@ -98,7 +102,9 @@ func (l *Local) Create(ctx context.Context, name string) (Upload, error) {
 	if err != nil {
 		return nil, l.failWrite(op, name, err)
 	}
-	return &localUpload{ctx: ctx, l: l, name: name, f: f, w: bufio.NewWriterSize(f, uploadBuffer)}, nil
+	w := uploadWriters.Get().(*bufio.Writer)
+	w.Reset(f)
+	return &localUpload{ctx: ctx, l: l, name: name, f: f, w: w}, nil
 }
 
 // PutAll implements AllPutter: the folders are synced when all objects have their names.
@@ -290,7 +296,7 @@ func (u *localUpload) Commit() error {
 		err = cerr
 	}
 	tmp := u.f.Name()
-	u.f, u.w = nil, nil
+	u.end()
 	final := u.l.path(u.name)
 	if err == nil {
 		err = os.Rename(tmp, final)
@@ -311,5 +317,12 @@ func (u *localUpload) Abort() {
 	}
 	u.f.Close()
 	os.Remove(u.f.Name())
+	u.end()
+}
+
+// end gives the buffer back.
+func (u *localUpload) end() {
+	u.w.Reset(nil)
+	uploadWriters.Put(u.w)
 	u.f, u.w = nil, nil
 }
