@@ -2,30 +2,52 @@ package ingest
 
 import "time"
 
-// pace says when a commit is due: an interval after the last one began, whatever that took, so that a busy table is
-// committed every interval and no table more often. A row that comes when the last one began that long ago does not wait
-// for another interval, only for the linger, so that rows that come together share a commit.
+// pace says when a commit is due: at the beats of a clock that go an interval apart, whatever the last commit took, so
+// that a busy table is committed every interval. A beat that follows a commit within half an interval is left out, a commit
+// that begins late does not make the next one late. A row that comes when the beat behind the last commit is over does not
+// wait for another, only for the linger, so that rows that come together share a commit.
 //
-// While a commit is made nothing is written, so behind one that took long there are no less than half its time, or an
+// The beats of tables of one process lie at different moments (Limits.Phase): tables that begin at the same time, or are
+// late for the same reason, would otherwise ask for the processor and the disk all at once, every interval.
+//
+// While a commit is made nothing is written, so behind one that took long there are no less than half its time, or half an
 // interval, for what waits to be written.
 //
 // The beginning of the pipeline counts as a commit: what waits for it in a log is to make one snapshot of an interval's
 // rows, and a pipeline that fails again and again is not to commit more often than others.
 type pace struct {
 	interval, linger time.Duration
-	last, next       time.Time // a commit began; another may
+	phase            time.Duration // of the beats, behind the multiples of the interval since 1970
+	last, next       time.Time     // a commit began; another may
 }
 
 // maxLinger bounds the linger, which is a tenth of the interval.
 const maxLinger = 50 * time.Millisecond
 
-func newPace(interval time.Duration, now time.Time) pace {
-	return pace{interval: interval, linger: min(interval/10, maxLinger), last: now, next: now.Add(interval)}
+func newPace(l Limits, now time.Time) pace {
+	p := pace{interval: l.CommitInterval, linger: min(l.CommitInterval/10, maxLinger), phase: l.Phase}
+	p.began(now)
+	return p
 }
 
 // began notes that a commit begins, ended that it is made.
 func (p *pace) began(now time.Time) {
-	p.last, p.next = now, now.Add(p.interval)
+	p.last = now
+	wait := p.beat(now)
+	if wait < p.interval/2 {
+		// Not a whole interval more, so that no row waits longer than one: it comes back to the beat by and by.
+		wait = min(p.interval, wait+p.interval/2)
+	}
+	p.next = now.Add(wait)
+}
+
+// beat is how long it is to the next beat: more than nothing, at most an interval.
+func (p *pace) beat(now time.Time) time.Duration {
+	into := time.Duration((now.UnixNano() - int64(p.phase)) % int64(p.interval))
+	if into < 0 {
+		into += p.interval
+	}
+	return p.interval - into
 }
 
 func (p *pace) ended(now time.Time) {

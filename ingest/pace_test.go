@@ -59,26 +59,32 @@ func every(n int, pause time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{pause}, n)
 }
 
-// TestPace: when commits begin, an interval being a second.
+// TestPace: when commits begin, an interval being a second, and the beats of the table lying at its multiples unless a
+// phase moves them.
 func TestPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		took   time.Duration
 		pauses []time.Duration
 		want   []time.Duration
+		phase  time.Duration
 	}{
-		"the first waits for an interval":               {0, []time.Duration{100 * ms}, []time.Duration{1000 * ms}},
-		"a lone row in a quiet table":                   {200 * ms, []time.Duration{10_000 * ms, 20_000 * ms}, []time.Duration{10_050 * ms, 30_050 * ms}},
-		"rows that come with it":                        {200 * ms, []time.Duration{10_000 * ms, 20 * ms, 20 * ms}, []time.Duration{10_050 * ms}},
-		"a row soon after it":                           {200 * ms, []time.Duration{10_000 * ms, 400 * ms}, []time.Duration{10_050 * ms, 11_050 * ms}},
-		"a row when an interval is nearly over":         {200 * ms, []time.Duration{10_000 * ms, 1_040 * ms}, []time.Duration{10_050 * ms, 11_090 * ms}},
-		"busy: from beginning to beginning":             {300 * ms, every(400, 10*ms), []time.Duration{1000 * ms, 2000 * ms, 3000 * ms, 4000 * ms, 5000 * ms}},
-		"busy, and a commit is longer than an interval": {1500 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 3250 * ms, 5500 * ms, 7750 * ms}},
-		"busy, and a commit takes far longer":           {5000 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 7000 * ms, 13_000 * ms}},
+		"the first waits for an interval":               {0, []time.Duration{100 * ms}, []time.Duration{1000 * ms}, 0},
+		"or to the beat, if that is far enough":         {0, []time.Duration{100 * ms}, []time.Duration{700 * ms}, 700 * ms},
+		"and for half an interval at least":             {0, []time.Duration{100 * ms}, []time.Duration{800 * ms}, 300 * ms},
+		"a lone row in a quiet table":                   {200 * ms, []time.Duration{10_000 * ms, 20_000 * ms}, []time.Duration{10_050 * ms, 30_050 * ms}, 0},
+		"rows that come with it":                        {200 * ms, []time.Duration{10_000 * ms, 20 * ms, 20 * ms}, []time.Duration{10_050 * ms}, 0},
+		"a row soon after it":                           {200 * ms, []time.Duration{10_000 * ms, 400 * ms}, []time.Duration{10_050 * ms, 11_000 * ms}, 0},
+		"a row when an interval is nearly over":         {200 * ms, []time.Duration{10_000 * ms, 990 * ms}, []time.Duration{10_050 * ms, 11_040 * ms}, 0},
+		"busy: from beat to beat":                       {300 * ms, every(400, 10*ms), []time.Duration{1000 * ms, 2000 * ms, 3000 * ms, 4000 * ms, 5000 * ms}, 0},
+		"busy, moved":                                   {300 * ms, every(400, 10*ms), []time.Duration{600 * ms, 1600 * ms, 2600 * ms, 3600 * ms}, 600 * ms},
+		"busy, and back on the beat":                    {300 * ms, every(400, 10*ms), []time.Duration{900 * ms, 1400 * ms, 2400 * ms, 3400 * ms}, 400 * ms},
+		"busy, and a commit is longer than an interval": {1500 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 3250 * ms, 5500 * ms, 7750 * ms}, 0},
+		"busy, and a commit takes far longer":           {5000 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 7000 * ms, 13_000 * ms}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPaced(t, func() time.Duration { return c.took })
-				p.runUnits(t, Limits{}, c.pauses, nil)
+				p.runUnits(t, Limits{Phase: c.phase}, c.pauses, nil)
 				if len(c.pauses) >= 300 { // it goes on like that
 					p.starts = p.starts[:min(len(p.starts), len(c.want))]
 				}
@@ -90,8 +96,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceBounds: whatever comes when, two commits begin an interval apart or more, and no row that is written waits longer
-// than that. A commit that is asked for at once is not late for that, and the next one is an interval away.
+// TestPaceBounds: whatever comes when, two commits begin half an interval apart or more, and no row that is written waits
+// longer than an interval. A commit that is asked for at once is not late for that.
 func TestPaceBounds(t *testing.T) {
 	const interval = 400 * ms
 	r := schematest.Rand(t)
@@ -105,7 +111,8 @@ func TestPaceBounds(t *testing.T) {
 				pauses[i] = time.Duration(r.IntN(1+[]int{0, 30, 300, 1500}[r.IntN(4)])) * ms
 				urgent[i] = r.IntN(100) < asked
 			}
-			written := p.runUnits(t, Limits{CommitInterval: interval}, pauses, func(i int) bool { return urgent[i] })
+			phase := time.Duration(r.IntN(int(interval/ms))) * ms
+			written := p.runUnits(t, Limits{CommitInterval: interval, Phase: phase}, pauses, func(i int) bool { return urgent[i] })
 			early := 0
 			for i, w := range written {
 				at, _ := slices.BinarySearch(p.starts, w)
@@ -117,25 +124,43 @@ func TestPaceBounds(t *testing.T) {
 				}
 			}
 			for i := range p.starts[1:] {
-				if gap := p.starts[i+1] - p.starts[i]; gap < interval {
+				if gap := p.starts[i+1] - p.starts[i]; gap < interval/2 {
 					early--
 				}
 			}
 			if early < 0 || asked == 0 && early != 0 {
-				t.Errorf("%d commits too many began less than an interval after another", -early)
+				t.Errorf("%d commits too many began less than half an interval after another", -early)
 			}
 		})
+	}
+}
+
+// TestPaceLate: a busy table is committed once an interval and no more often, however late each commit begins, unless that is
+// half an interval.
+func TestPaceLate(t *testing.T) {
+	const interval = time.Second
+	r := schematest.Rand(t)
+	now := time.Unix(1_700_000_000, 0)
+	p, begun := newPace(Limits{CommitInterval: interval, Phase: 300 * ms}, now), now
+	for range 1000 {
+		now = now.Add(p.wait(now) + time.Duration(r.IntN(500))*ms)
+		p.began(now)
+		now = now.Add(time.Duration(r.IntN(400)) * ms)
+		p.ended(now)
+	}
+	if took := now.Sub(begun); took > 1001*interval || took < 999*interval {
+		t.Errorf("1000 commits took %v", took)
 	}
 }
 
 // TestPaceBack: a clock that is set back makes nobody wait longer than an interval.
 func TestPaceBack(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	p := newPace(time.Second, now)
+	p := newPace(Limits{CommitInterval: time.Second}, now)
 	if w := p.wait(now.Add(-time.Hour)); w != time.Second {
 		t.Errorf("a row waits %v", w)
 	}
-	if p := newPace(20*ms, now); p.wait(now.Add(time.Hour)) != 2*ms {
+	if p := newPace(Limits{CommitInterval: 20 * ms}, now); p.wait(now.Add(time.Hour)) != 2*ms {
 		t.Errorf("a short interval's linger is %v", p.linger)
 	}
 }
@@ -158,7 +183,9 @@ func TestPushPace(t *testing.T) {
 			if _, err := p.Push(ctx, push(fmt.Sprintf(`{"v":%d}`, i))); err != nil {
 				t.Fatal(err)
 			}
-			if w := time.Since(began); i == 0 && w != 50*ms+took || i > 0 && w != time.Second {
+			// The second comes at 10.15 s and waits for the beat at 11 s, the others come behind a commit that began on one.
+			want := []time.Duration{50*ms + took, 950 * ms, time.Second, time.Second, time.Second}[i]
+			if w := time.Since(began); w != want {
 				t.Errorf("request %d is answered after %v", i, w)
 			}
 		}

@@ -47,10 +47,13 @@ type Table interface {
 
 // Limits say when a pipeline commits: when the first of them is reached. Zero values mean the defaults.
 type Limits struct {
-	// CommitInterval lies between the beginnings of two commits, unless rows or bytes start one earlier, and is the longest
-	// time that a written row waits for its commit. A row that comes when the last commit began that long ago waits a tenth
-	// of it, at most 50 ms, for others. Default 1 s.
+	// CommitInterval lies between the beginnings of two commits of a busy table, unless rows or bytes start one earlier, and
+	// is the longest time that a written row waits for its commit. A row that comes when the last commit began that long ago
+	// waits a tenth of it, at most 50 ms, for others. Default 1 s.
 	CommitInterval time.Duration
+	// Phase moves the commits within the interval: tables of one process should have different ones, so that they do not all
+	// commit at the same moment.
+	Phase time.Duration
 	// CommitRows and CommitBytes (of records read) start a commit earlier. Defaults 4,000,000 rows and 1 GiB.
 	CommitRows  int64
 	CommitBytes int64
@@ -178,7 +181,7 @@ const idleInterval = 30 * time.Second
 
 // run takes units until the channel is closed, then commits the rest.
 func (c *committer) run(ctx context.Context, units <-chan unit) error {
-	c.pace = newPace(c.limits.CommitInterval, c.env.Now())
+	c.pace = newPace(c.limits, c.env.Now())
 	if err := c.commit(ctx); err != nil {
 		return err
 	}

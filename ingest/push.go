@@ -249,7 +249,7 @@ func (p *Pusher) Run(ctx context.Context) (err error) {
 	if p.event.Started != nil {
 		p.event.Started(nil)
 	}
-	p.pace = newPace(p.cfg.Limits.CommitInterval, p.env.Now())
+	p.pace = newPace(p.cfg.Limits, p.env.Now())
 	for {
 		select {
 		case <-ctx.Done():

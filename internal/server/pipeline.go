@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ type shared struct {
 	registry  *registry.Client // nil: none
 	opening   chan struct{}    // room for those who open their tables
 	sketching chan struct{}    // room for those of a route who look for their columns
+	streams   atomic.Int64     // begun so far
 }
 
 // pipeline runs one stream into one table, again and again until it is told to stop or needs a person.
@@ -297,6 +299,13 @@ func Decoding(p *config.Pipeline) decode.Config {
 		Before: decode.Before(p.Format.Before)}
 }
 
+// phase is where in the commit interval the commits of a stream that begins now lie: those of all streams of the process
+// are spread evenly, however many there are, as the multiples of the golden ratio are.
+func (s *shared) phase(interval time.Duration) time.Duration {
+	_, part := math.Modf(float64(s.streams.Add(1)) / math.Phi)
+	return time.Duration(part * float64(interval))
+}
+
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hub) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
 	if p.cfg.Push != nil {
@@ -318,7 +327,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		Registry: reg, Hub: hub, Topic: k.Topic, Route: p.route, RouteTable: p.cfg.Table, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
-		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
+		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), Phase: p.phase(time.Duration(p.cfg.CommitInterval)), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
 			Whole: whole, Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{
 		Started: func(pos map[int32]int64) {
