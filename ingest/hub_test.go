@@ -220,3 +220,30 @@ func TestHubRefusedFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestHubRests: a lane of many topics rests between fetches of few records, for as long as there are topics; others do not.
+func TestHubRests(t *testing.T) {
+	var asked time.Duration
+	env := testEnv()
+	env.After = func(d time.Duration) <-chan time.Time {
+		asked = d
+		over := make(chan time.Time)
+		close(over)
+		return over
+	}
+	for _, c := range []struct {
+		topics, records int
+		want            time.Duration
+	}{{restTopics - 1, 1, 0}, {200, 1, 10 * time.Millisecond}, {200, 0, 10 * time.Millisecond}, {200, restRecords, 0}, {50_000, 1, restMost}} {
+		l := &lane{hub: &Hub{env: env}, feeds: map[string]*topicFeed{}}
+		for i := range c.topics {
+			l.feeds[fmt.Sprint(i)] = nil
+		}
+		records := make([]*kgo.Record, c.records)
+		asked = 0
+		l.rest(t.Context(), kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{{Records: records}}}}}})
+		if asked != c.want {
+			t.Errorf("%d topics, %d records: it rests for %v, want %v", c.topics, c.records, asked, c.want)
+		}
+	}
+}

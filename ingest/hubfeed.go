@@ -61,7 +61,9 @@ func (l *lane) run() {
 		}
 		for ctx.Err() == nil {
 			if l.hold(ctx); ctx.Err() == nil {
-				l.deliver(l.client.PollFetches(ctx))
+				fetches := l.client.PollFetches(ctx)
+				l.deliver(fetches)
+				l.rest(ctx, fetches)
 			}
 		}
 		wake()
@@ -70,6 +72,28 @@ func (l *lane) run() {
 	defer l.hub.mu.Unlock()
 	for _, f := range l.feeds {
 		f.put(0, [16]byte{}, []kgo.FetchPartition{{Err: errHubClosed}})
+	}
+}
+
+// Making a request and reading the answer takes some µs and 400 bytes of memory for each topic, whatever it brings: lanes of
+// many topics rest between fetches of few records, so that asking is not what they do most.
+const (
+	restTopics  = 64                    // no rest with fewer
+	restRecords = 4096                  // nor behind a fetch of as many
+	restTime    = 50 * time.Microsecond // a topic
+	restMost    = 100 * time.Millisecond
+)
+
+func (l *lane) rest(ctx context.Context, f kgo.Fetches) {
+	l.hub.mu.Lock()
+	topics := len(l.feeds)
+	l.hub.mu.Unlock()
+	if topics < restTopics || f.NumRecords() >= restRecords {
+		return
+	}
+	select {
+	case <-l.hub.env.After(min(restMost, restTime*time.Duration(topics))):
+	case <-ctx.Done():
 	}
 }
 
