@@ -42,8 +42,10 @@ const (
 	// Works that read less are small: they wait for storage nearly all of their time, and take no worker. With many tables
 	// that are busy there are many of them at once.
 	smallWork = 1 << 20
-	// smallWorks is how many of them are under way at most.
-	smallWorks = 16
+	// smallWorks is how many of them are under way before another begins, and smallUrgent before an urgent one does: what
+	// can wait is not to come all at once, between the commits.
+	smallWorks  = 4
+	smallUrgent = 16
 	// spareWorks is how many works may be begun beyond the number of workers, while others of lower precedence pause.
 	spareWorks = 2
 	// patience is how long a work waits until it counts as half as large.
@@ -55,6 +57,13 @@ func (w Work) Urgent() bool { return w.Runs >= w.Stop }
 
 // small reports that the work takes no worker.
 func (w Work) small() bool { return w.Bytes < smallWork }
+
+func (w Work) smallMost() int {
+	if w.Urgent() {
+		return smallUrgent
+	}
+	return smallWorks
+}
 
 // precedence orders works that compete for a worker: 0 urgent and soon done, 1 other works that keep a promise (urgent
 // ones, those that keep the highest level young), 2 the rest. One of lower precedence pauses for one of higher, but never
@@ -113,7 +122,7 @@ func Next(waiting, running []Work, b Budget) int {
 	best := -1
 	for i := range waiting {
 		w := &waiting[i]
-		if w.small() && small >= smallWorks || !w.small() && full {
+		if w.small() && small >= w.smallMost() || !w.small() && full {
 			continue
 		}
 		if mayBegin(w, running, b) && (best < 0 || before(w, &waiting[best]) < 0) {
