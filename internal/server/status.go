@@ -111,9 +111,11 @@ func (p *pipeline) status() PipelineStatus {
 
 // Status tells what all pipelines do.
 func (s *Server) Status() Status {
-	st := Status{Version: s.opts.Version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String(), Pipelines: []PipelineStatus{}}
+	st := Status{Version: s.opts.Version, Warehouse: s.warehouse.URL(""), Uptime: s.env.Now().Sub(s.started).Round(time.Second).String()}
 	st.States = map[State]int{}
-	for _, p := range s.all() {
+	all := s.all()
+	st.Pipelines = make([]PipelineStatus, 0, len(all))
+	for _, p := range all {
 		st.Pipelines = append(st.Pipelines, p.status())
 		st.States[st.Pipelines[len(st.Pipelines)-1].State]++
 	}
