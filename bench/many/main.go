@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ func main() {
 type settings struct {
 	topics, busy, rate int
 	interval, time     time.Duration
-	dir                string
+	settle             time.Duration
+	dir, cpu           string
 	broker             bool
 }
 
@@ -53,8 +55,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs.IntVar(&s.busy, "busy", 100, "topics that get records all the time; the others get one")
 	fs.IntVar(&s.rate, "rate", 100, "records a second of a busy topic")
 	fs.DurationVar(&s.interval, "interval", time.Second, "commit interval")
+	fs.DurationVar(&s.settle, "settle", 10*time.Second, "how long to wait before, for what the beginning has left to do")
 	fs.DurationVar(&s.time, "time", 30*time.Second, "how long to measure")
 	fs.StringVar(&s.dir, "dir", "", "folder for the tables (default: the system's for temporary files)")
+	fs.StringVar(&s.cpu, "cpuprofile", "", "write a profile of the measured time to this file")
 	fs.BoolVar(&s.broker, "broker", false, "be the broker and the producer of another process")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -160,7 +164,16 @@ func (s settings) measure(ctx context.Context, out io.Writer) (err error) {
 		}
 	}
 	fmt.Fprintf(out, "ready: %d tables have their first row after %s\n", s.topics, time.Since(began).Round(100*time.Millisecond))
+	select {
+	case <-time.After(s.settle):
+	case <-ctx.Done():
+	}
+	stopProfile, err := s.profile()
+	if err != nil {
+		return err
+	}
 	gaps, quiet := s.watch(ctx, srv)
+	stopProfile()
 	end()
 	err = <-done
 	if len(gaps) == 0 {
@@ -173,6 +186,24 @@ func (s settings) measure(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "many: topics=%d busy=%d interval=%s commits=%d commit_gap_p50=%s p99=%s max=%s quiet_commits=%d rss=%dMiB rss_most=%dMiB\n",
 		s.topics, s.busy, s.interval, len(gaps), at(0.5), at(0.99), at(1), quiet, memory("VmRSS")>>20, memory("VmHWM")>>20)
 	return err
+}
+
+// profile begins a profile of the processor, if one is asked for, and returns what ends it.
+func (s settings) profile() (stop func(), err error) {
+	if s.cpu == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(s.cpu)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
 }
 
 // startBroker starts this program as the broker.
@@ -222,7 +253,7 @@ func (s settings) watch(ctx context.Context, srv *server.Server) (gaps []time.Du
 	for _, name := range s.names()[:s.busy] {
 		busy["many:"+name] = true
 	}
-	for end := time.Now().Add(s.time); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(s.time); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
 		quiet = 0
 		for _, p := range srv.Status().Pipelines {
 			if _, known := first[p.Name]; !known {
