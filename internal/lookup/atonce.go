@@ -11,7 +11,7 @@ import (
 // Where requests take long, the files of all runs are asked at once instead of one after the other: a lookup in a bucket takes
 // three rounds of requests then, however many files may have the key, and two where it is in the one that alone may have it, or
 // that has most of the rows that may be it, as the highest level has, or whose Bloom filter tells that it does. Small files take
-// one.
+// one, and files whose filters in the manifest rule the keys out none.
 
 // How many keys are asked for at most, and of how many files, for them to be asked at once: what is held of each is small.
 const (
@@ -44,6 +44,29 @@ func (b *Bucket) asking(q *asked) (out []*asking) {
 		}
 	}
 	return out
+}
+
+// sift leaves out keys that a file's filters in the manifest rule out, and files without any other: nothing is read for them, and
+// what is left may be alone to have its keys.
+func (b *Bucket) sift(ctx context.Context, some []*asking, q *asked) ([]*asking, error) {
+	out := some[:0]
+	for _, a := range some {
+		if a.f.EmbeddedIndex != nil && HasFileIndex(b.t.Schema, a.f.DataFile) {
+			written, err := b.writtenBy(ctx, a.f)
+			if err != nil {
+				return nil, b.failed(a.f, err)
+			}
+			filters, err := b.filtersOf(ctx, a.f, written)
+			if err != nil {
+				return nil, b.failed(a.f, indexFailed(b.t.Store.URL(a.f.name), err))
+			}
+			a.want = (&opened{filters: filters}).passing(q, a.want)
+		}
+		if len(a.want) > 0 {
+			out = append(out, a)
+		}
+	}
+	return out, nil
 }
 
 // hitsAtOnce is hits for few keys and files. Of files that may be left out when all have been asked only so much is held as room

@@ -150,11 +150,9 @@ func (b *Bucket) open(ctx context.Context, f *fileAt) (*opened, error) {
 }
 
 func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error) {
-	written := b.t.Schema
-	if f.SchemaID != written.ID {
-		if written, err = b.t.OpenSchema(ctx, f.SchemaID); err != nil {
-			return err
-		}
+	written, err := b.writtenBy(ctx, f)
+	if err != nil {
+		return err
 	}
 	url := b.t.Store.URL(f.name)
 	if HasFileIndex(b.t.Schema, f.DataFile) {
@@ -162,7 +160,7 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 		g.Go(func() (err error) { o.filters, err = b.filtersOf(ctx, f, written); return err })
 		defer func() {
 			if ferr := g.Wait(); ferr != nil && err == nil {
-				err = errors.Join(fmt.Errorf("file index of %s (option file-index.read.enabled = false does without): %w", url, ferr), o.close())
+				err = errors.Join(indexFailed(url, ferr), o.close())
 			}
 		}()
 	}
@@ -197,6 +195,18 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 		return errors.Join(err, file.Close())
 	}
 	return nil
+}
+
+// writtenBy is the schema that a file was written with.
+func (b *Bucket) writtenBy(ctx context.Context, f *fileAt) (*schema.Schema, error) {
+	if f.SchemaID == b.t.Schema.ID {
+		return b.t.Schema, nil
+	}
+	return b.t.OpenSchema(ctx, f.SchemaID)
+}
+
+func indexFailed(url string, err error) error {
+	return fmt.Errorf("file index of %s (option file-index.read.enabled = false does without): %w", url, err)
 }
 
 // A file's end is read in one request if its size is known before. It grows with the file, and with the columns, key types and

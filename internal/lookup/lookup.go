@@ -159,7 +159,11 @@ func (b *Bucket) Rows(ctx context.Context, keys []arrow.Array, n int, cols []int
 // is newer than all there.
 func (b *Bucket) hits(ctx context.Context, q *asked, read []int) ([][]hits, error) {
 	if len(q.order) <= fewKeys && b.t.isFar() {
-		if some := b.asking(q); len(some) <= fewFiles {
+		some, err := b.sift(ctx, b.asking(q), q)
+		if err != nil {
+			return nil, err
+		}
+		if len(some) <= fewFiles {
 			return b.hitsAtOnce(ctx, some, q, read, newRoom(mostAhead))
 		}
 	}
