@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -169,6 +170,45 @@ func TestLocalSyncFails(t *testing.T) {
 	sp.fail = nil
 	if err := l.PutIfAbsent(t.Context(), "new/x", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLocalUploadBuffers: an upload has its own bytes only, whatever became of those before it.
+func TestLocalUploadBuffers(t *testing.T) {
+	l, _ := spyOn(t)
+	for i := range 20 {
+		u, err := l.Create(t.Context(), "given-up")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			if err := u.(*localUpload).f.Close(); err != nil { // stands for a disk that takes no more bytes
+				t.Fatal(err)
+			}
+			if _, err := u.Write(make([]byte, uploadBuffer+1)); err == nil {
+				t.Error("write to a broken disk succeeded")
+			}
+		} else if _, err := u.Write([]byte("not these")); err != nil {
+			t.Fatal(err)
+		}
+		u.Abort()
+		u.Abort()
+		if _, err := u.Write([]byte("x")); err == nil {
+			t.Error("a write after the end succeeded")
+		}
+		name, want := fmt.Sprint("whole-", i), fmt.Sprint("these ", i)
+		if u, err = l.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Write([]byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ReadAll(t.Context(), l, name, 100); err != nil || string(got) != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
 	}
 }
 
