@@ -10,8 +10,8 @@ import "time"
 // The beats of tables of one process lie at different moments (Limits.Phase): tables that begin at the same time, or are
 // late for the same reason, would otherwise ask for the processor and the disk all at once, every interval.
 //
-// While a commit is made nothing is written, so behind one that took long there are no less than half its time, or half an
-// interval, for what waits to be written.
+// While a commit is made nothing is written, so behind one that took long there is half its time for what waits to be written.
+// Commits begin half an interval apart or more.
 //
 // The beginning of the pipeline counts as a commit: what waits for it in a log is to make one snapshot of an interval's
 // rows, and a pipeline that fails again and again is not to commit more often than others.
@@ -35,8 +35,9 @@ func (p *pace) began(now time.Time) {
 	p.last = now
 	wait := p.beat(now)
 	if wait < p.interval/2 {
-		// Not a whole interval more, so that no row waits longer than one: it comes back to the beat by and by.
-		wait = min(p.interval, wait+p.interval/2)
+		// Not a whole interval more, so that no row waits longer than one. From there it is back on the beat with the next
+		// commit: half an interval behind the beat it would be late for that by as little as timers always are.
+		wait = max(p.interval/2, wait+p.interval*3/8)
 	}
 	p.next = now.Add(wait)
 }

@@ -70,14 +70,14 @@ func TestPace(t *testing.T) {
 	}{
 		"the first waits for an interval":               {0, []time.Duration{100 * ms}, []time.Duration{1000 * ms}, 0},
 		"or to the beat, if that is far enough":         {0, []time.Duration{100 * ms}, []time.Duration{700 * ms}, 700 * ms},
-		"and for half an interval at least":             {0, []time.Duration{100 * ms}, []time.Duration{800 * ms}, 300 * ms},
+		"and for half an interval at least":             {0, []time.Duration{100 * ms}, []time.Duration{675 * ms}, 300 * ms},
 		"a lone row in a quiet table":                   {200 * ms, []time.Duration{10_000 * ms, 20_000 * ms}, []time.Duration{10_050 * ms, 30_050 * ms}, 0},
 		"rows that come with it":                        {200 * ms, []time.Duration{10_000 * ms, 20 * ms, 20 * ms}, []time.Duration{10_050 * ms}, 0},
 		"a row soon after it":                           {200 * ms, []time.Duration{10_000 * ms, 400 * ms}, []time.Duration{10_050 * ms, 11_000 * ms}, 0},
 		"a row when an interval is nearly over":         {200 * ms, []time.Duration{10_000 * ms, 990 * ms}, []time.Duration{10_050 * ms, 11_040 * ms}, 0},
 		"busy: from beat to beat":                       {300 * ms, every(400, 10*ms), []time.Duration{1000 * ms, 2000 * ms, 3000 * ms, 4000 * ms, 5000 * ms}, 0},
 		"busy, moved":                                   {300 * ms, every(400, 10*ms), []time.Duration{600 * ms, 1600 * ms, 2600 * ms, 3600 * ms}, 600 * ms},
-		"busy, and back on the beat":                    {300 * ms, every(400, 10*ms), []time.Duration{900 * ms, 1400 * ms, 2400 * ms, 3400 * ms}, 400 * ms},
+		"busy, and back on the beat":                    {300 * ms, every(400, 10*ms), []time.Duration{775 * ms, 1400 * ms, 2400 * ms, 3400 * ms}, 400 * ms},
 		"busy, and a commit is longer than an interval": {1500 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 3250 * ms, 5500 * ms, 7750 * ms}, 0},
 		"busy, and a commit takes far longer":           {5000 * ms, every(300, 10*ms), []time.Duration{1000 * ms, 7000 * ms, 13_000 * ms}, 0},
 	} {
@@ -96,8 +96,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceBounds: whatever comes when, two commits begin half an interval apart or more, and no row that is written waits
-// longer than an interval. A commit that is asked for at once is not late for that.
+// TestPaceBounds: whatever comes when, two commits begin half an interval apart or more, no more than one between two beats, and
+// no row that is written waits longer than an interval. A commit that is asked for at once is not late for that.
 func TestPaceBounds(t *testing.T) {
 	const interval = 400 * ms
 	r := schematest.Rand(t)
@@ -123,9 +123,13 @@ func TestPaceBounds(t *testing.T) {
 					early++
 				}
 			}
+			period := func(at time.Duration) int64 { return p.begun.Add(at-phase).UnixNano() / int64(interval) }
 			for i := range p.starts[1:] {
 				if gap := p.starts[i+1] - p.starts[i]; gap < interval/2 {
 					early--
+				}
+				if asked == 0 && period(p.starts[i]) == period(p.starts[i+1]) {
+					t.Errorf("commits at %v and %v begin between the same two beats", p.starts[i], p.starts[i+1])
 				}
 			}
 			if early < 0 || asked == 0 && early != 0 {
@@ -150,6 +154,25 @@ func TestPaceLate(t *testing.T) {
 	}
 	if took := now.Sub(begun); took > 1001*interval || took < 999*interval {
 		t.Errorf("1000 commits took %v", took)
+	}
+}
+
+// TestPaceBeat: tables whose phases are spread over the interval, that begin at the same time and whose timers are late as timers
+// are, are all on their beat after a few commits.
+func TestPaceBeat(t *testing.T) {
+	const tables = 100
+	r := schematest.Rand(t)
+	for i := range tables {
+		now := time.Unix(1_700_000_000, int64(r.IntN(1e9)))
+		p := newPace(Limits{CommitInterval: time.Second, Phase: time.Duration(i) * time.Second / tables}, now)
+		for range 5 {
+			now = now.Add(p.wait(now) + time.Duration(1+r.IntN(500))*time.Microsecond)
+			p.began(now)
+			p.ended(now.Add(5 * ms))
+		}
+		if late := time.Second - p.beat(now); late > ms {
+			t.Errorf("table %d begins %v behind its beat", i, late)
+		}
 	}
 }
 

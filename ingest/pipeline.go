@@ -47,9 +47,9 @@ type Table interface {
 
 // Limits say when a pipeline commits: when the first of them is reached. Zero values mean the defaults.
 type Limits struct {
-	// CommitInterval lies between the beginnings of two commits of a busy table, unless rows or bytes start one earlier, and
-	// is the longest time that a written row waits for its commit. A row that comes when the last commit began that long ago
-	// waits a tenth of it, at most 50 ms, for others. Default 1 s.
+	// CommitInterval lies between the beginnings of two commits of a busy table, half of it at least, unless rows or bytes
+	// start one earlier, and is the longest time that a written row waits for its commit. A row of a quiet table waits a
+	// tenth of it, at most 50 ms, for others. Default 1 s.
 	CommitInterval time.Duration
 	// Phase moves the commits within the interval: tables of one process should have different ones, so that they do not all
 	// commit at the same moment.

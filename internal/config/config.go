@@ -79,7 +79,7 @@ type Pipeline struct {
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
 	Route          Route    `yaml:"route" doc:"Which tables records may choose, where the table has {header:NAME} or {field:PATH}. Each table is a job NAME:DATABASE.TABLE."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
-	CommitInterval Duration `yaml:"commit-interval" doc:"Time from the beginning of one commit of a busy table to that of the next: the longest that a row waits for its commit. One that comes to a quiet table waits 50 ms (a tenth of the interval, if that is less) for others." default:"1s"`
+	CommitInterval Duration `yaml:"commit-interval" doc:"Time from the beginning of one commit of a busy table to that of the next, half of it at least, and the longest that a row waits for its commit. One that comes to a quiet table waits 50 ms (a tenth of the interval, if that is less) for others." default:"1s"`
 	CommitRows     int      `yaml:"commit-rows" doc:"A snapshot is made earlier when this many rows wait for it." default:"4000000"`
 	CommitBytes    Size     `yaml:"commit-bytes" doc:"A snapshot is made earlier when records of this size wait for it." default:"1gb"`
 	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"32mb"`

@@ -48,6 +48,7 @@ type shared struct {
 	opening   chan struct{}    // room for those who open their tables
 	sketching chan struct{}    // room for those of a route who look for their columns
 	streams   atomic.Int64     // begun so far
+	origin    float64          // of their phases, as part of an interval
 }
 
 // pipeline runs one stream into one table, again and again until it is told to stop or needs a person.
@@ -300,9 +301,10 @@ func Decoding(p *config.Pipeline) decode.Config {
 }
 
 // phase is where in the commit interval the commits of a stream that begins now lie: those of all streams of the process
-// are spread evenly, however many there are, as the multiples of the golden ratio are.
+// are spread evenly, however many there are, as the multiples of the golden ratio are, from a place that differs from process
+// to process.
 func (s *shared) phase(interval time.Duration) time.Duration {
-	_, part := math.Modf(float64(s.streams.Add(1)) / math.Phi)
+	_, part := math.Modf(s.origin + float64(s.streams.Add(1))/math.Phi)
 	return time.Duration(part * float64(interval))
 }
 

@@ -96,7 +96,7 @@ func New(cfg *config.Config, warehouse storage.Store, opts Options, env engine.E
 		return nil, err
 	}
 	s := &Server{cfg: cfg, warehouse: warehouse, env: env, opts: opts, started: env.Now(), guard: g,
-		shared: shared{copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening), sketching: make(chan struct{}, maxSketching)},
+		shared: shared{origin: float64(env.Rand()>>11) / (1 << 53), copyAll: cfg.Lookups.All, hubs: newHubs(env), registry: reg, opening: make(chan struct{}, maxOpening), sketching: make(chan struct{}, maxSketching)},
 		byName: map[string]*pipeline{}, byTable: map[string]*pipeline{}, end: func() {}, patience: probeWait, sorting: reader.NewSortMemory(sortMemory),
 		beat: max(time.Second, time.Duration(cfg.HTTP.Heartbeat)), cut: max(time.Second, time.Duration(cfg.HTTP.WriteTimeout))}
 	var names []string
