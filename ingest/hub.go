@@ -30,7 +30,7 @@ type HubConfig struct {
 }
 
 // fetchWait is how long brokers may hold a fetch that has nothing to tell. A topic that is added, or goes on after a
-// pause, is part of the next fetch, so it waits for as long.
+// pause, is part of the next fetch, so it waits for as long, and for the rest of its lane.
 const fetchWait = 250 * time.Millisecond
 
 // Hub reads the topics of one cluster for any number of pipelines, with one client that fetches and one that asks. Each

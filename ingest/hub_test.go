@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -221,29 +222,75 @@ func TestHubRefusedFetch(t *testing.T) {
 	}
 }
 
-// TestHubRests: a lane of many topics rests between fetches of few records, for as long as there are topics; others do not.
+// TestHubRests: a lane rests behind a fetch, the longer the more topics it has, 100 ms at most; not with few topics, nor while
+// there is much to fetch, nor when something is to be changed.
 func TestHubRests(t *testing.T) {
-	var asked time.Duration
 	env := testEnv()
-	env.After = func(d time.Duration) <-chan time.Time {
-		asked = d
-		over := make(chan time.Time)
-		close(over)
-		return over
-	}
 	for _, c := range []struct {
 		topics, records int
+		behind          int64
 		want            time.Duration
-	}{{restTopics - 1, 1, 0}, {200, 1, 10 * time.Millisecond}, {200, 0, 10 * time.Millisecond}, {200, restRecords, 0}, {50_000, 1, restMost}} {
+	}{
+		{restTopics - 1, 1, 0, 0}, {200, 1, 0, 10 * time.Millisecond}, {200, 0, 0, 10 * time.Millisecond}, {200, 500, 20, 10 * time.Millisecond},
+		{200, restRecords, 0, 0}, {200, 500, restRecords, 0}, {50_000, 1, 0, restMost},
+	} {
 		l := &lane{hub: &Hub{env: env}, feeds: map[string]*topicFeed{}}
 		for i := range c.topics {
 			l.feeds[fmt.Sprint(i)] = nil
 		}
-		records := make([]*kgo.Record, c.records)
-		asked = 0
-		l.rest(t.Context(), kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{{Records: records}}}}}})
-		if asked != c.want {
-			t.Errorf("%d topics, %d records: it rests for %v, want %v", c.topics, c.records, asked, c.want)
+		part := kgo.FetchPartition{HighWatermark: int64(c.records) + c.behind}
+		for i := range c.records {
+			part.Records = append(part.Records, &kgo.Record{Offset: int64(i)})
 		}
+		if got := l.pause(kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{part}}}}}); got != c.want {
+			t.Errorf("%d topics, %d records and %d more: it rests for %v, want %v", c.topics, c.records, c.behind, got, c.want)
+		}
+	}
+	env.After = func(time.Duration) <-chan time.Time { return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&lane{hub: &Hub{env: env}}).rest(ctx, time.Second) // comes back
+}
+
+// TestHubRestsBetweenFetches: where records come one by one, a lane of many topics rests, and gives them all.
+func TestHubRestsBetweenFetches(t *testing.T) {
+	var names []string
+	for i := range restTopics {
+		names = append(names, fmt.Sprintf("t%d", i))
+	}
+	b := newBroker(t, kfake.SeedTopics(1, names...))
+	cfg, env, rests := b.config(), testEnv(), atomic.Int64{}
+	after := env.After
+	env.After = func(d time.Duration) <-chan time.Time {
+		if d == restTime*restTopics {
+			rests.Add(1)
+		}
+		return after(d)
+	}
+	var err error
+	if cfg.Hub, err = NewHub(cfg.HubConfig, env); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cfg.Hub.Close)
+	tables, runs := make([]*fakeTable, restTopics), make([]*pipeline, restTopics)
+	for i := range tables {
+		b.fill(names[i], 0, 0, 1)
+		tables[i] = appendTable(t)
+		c := cfg
+		c.Topic = names[i]
+		runs[i] = start(c, tables[i], &list{}, Events{})
+	}
+	for i := range tables {
+		tables[i].until(t, "a row", func() bool { return len(tables[i].committed()) == 1 })
+	}
+	b.fill(names[0], 0, 1, 1)
+	tables[0].until(t, "another row", func() bool { return len(tables[0].committed()) == 2 })
+	for _, r := range runs {
+		if err := r.stop(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rests.Load() == 0 {
+		t.Error("the lane did not rest")
 	}
 }

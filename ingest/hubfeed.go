@@ -62,8 +62,9 @@ func (l *lane) run() {
 		for ctx.Err() == nil {
 			if l.hold(ctx); ctx.Err() == nil {
 				fetches := l.client.PollFetches(ctx)
+				pause := l.pause(fetches)
 				l.deliver(fetches)
-				l.rest(ctx, fetches)
+				l.rest(ctx, pause)
 			}
 		}
 		wake()
@@ -79,20 +80,41 @@ func (l *lane) run() {
 // many topics rest between fetches of few records, so that asking is not what they do most.
 const (
 	restTopics  = 64                    // no rest with fewer
-	restRecords = 4096                  // nor behind a fetch of as many
+	restRecords = 4096                  // nor behind a fetch of as many, or if as many are to be fetched yet
 	restTime    = 50 * time.Microsecond // a topic
 	restMost    = 100 * time.Millisecond
 )
 
-func (l *lane) rest(ctx context.Context, f kgo.Fetches) {
+// pause is how long to rest behind a fetch, whose records are not handed over yet.
+func (l *lane) pause(fetches kgo.Fetches) time.Duration {
 	l.hub.mu.Lock()
 	topics := len(l.feeds)
 	l.hub.mu.Unlock()
-	if topics < restTopics || f.NumRecords() >= restRecords {
+	if topics < restTopics {
+		return 0
+	}
+	records := int64(0)
+	for i := range fetches {
+		for j := range fetches[i].Topics {
+			for _, p := range fetches[i].Topics[j].Partitions {
+				if n := len(p.Records); n > 0 {
+					records += int64(n) + max(0, p.HighWatermark-p.Records[n-1].Offset-1)
+				}
+			}
+		}
+	}
+	if records >= restRecords {
+		return 0
+	}
+	return min(restMost, restTime*time.Duration(topics))
+}
+
+func (l *lane) rest(ctx context.Context, pause time.Duration) {
+	if pause <= 0 {
 		return
 	}
 	select {
-	case <-l.hub.env.After(min(restMost, restTime*time.Duration(topics))):
+	case <-l.hub.env.After(pause):
 	case <-ctx.Done():
 	}
 }
