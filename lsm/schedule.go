@@ -42,10 +42,11 @@ const (
 	// Works that read less are small: they wait for storage nearly all of their time, and take no worker. With many tables
 	// that are busy there are many of them at once.
 	smallWork = 1 << 20
-	// smallWorks is how many of them are under way before another begins, and smallUrgent before an urgent one does: what
-	// can wait is not to come all at once, between the commits.
-	smallWorks  = 4
-	smallUrgent = 16
+	// smallWorks is how many of them are under way at most, and one more for each smallWaiting that wait: commits of many
+	// tables are not to wait for all their compactions at once. smallMost is the most, also of urgent ones.
+	smallWorks   = 4
+	smallWaiting = 8
+	smallMost    = 16
 	// spareWorks is how many works may be begun beyond the number of workers, while others of lower precedence pause.
 	spareWorks = 2
 	// patience is how long a work waits until it counts as half as large.
@@ -57,13 +58,6 @@ func (w Work) Urgent() bool { return w.Runs >= w.Stop }
 
 // small reports that the work takes no worker.
 func (w Work) small() bool { return w.Bytes < smallWork }
-
-func (w Work) smallMost() int {
-	if w.Urgent() {
-		return smallUrgent
-	}
-	return smallWorks
-}
 
 // precedence orders works that compete for a worker: 0 urgent and soon done, 1 other works that keep a promise (urgent
 // ones, those that keep the highest level young), 2 the rest. One of lower precedence pauses for one of higher, but never
@@ -112,17 +106,23 @@ func (w *Work) cost() float64 {
 // whatever runs: one of the others pauses (see Pauses). With more than one worker a worker is kept free of big works that
 // are not pressing. Small works begin beside all others.
 func Next(waiting, running []Work, b Budget) int {
-	small := 0
+	small, queued := 0, 0
 	for i := range running {
 		if running[i].small() {
 			small++
 		}
 	}
+	for i := range waiting {
+		if waiting[i].small() {
+			queued++
+		}
+	}
+	room := min(smallMost, smallWorks+queued/smallWaiting)
 	full := len(running)-small >= b.Workers+spareWorks
 	best := -1
 	for i := range waiting {
 		w := &waiting[i]
-		if w.small() && small >= w.smallMost() || !w.small() && full {
+		if w.small() && (small >= smallMost || !w.Urgent() && ahead(w, running) >= room) || !w.small() && full {
 			continue
 		}
 		if mayBegin(w, running, b) && (best < 0 || before(w, &waiting[best]) < 0) {
@@ -130,6 +130,16 @@ func Next(waiting, running []Work, b Budget) int {
 		}
 	}
 	return best
+}
+
+// ahead counts the small works that run and do not come after a small one.
+func ahead(w *Work, running []Work) (n int) {
+	for i := range running {
+		if running[i].small() && running[i].precedence() <= w.precedence() {
+			n++
+		}
+	}
+	return n
 }
 
 func mayBegin(w *Work, running []Work, b Budget) bool {
