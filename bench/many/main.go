@@ -63,8 +63,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 || s.topics < 1 || s.busy < 1 || s.busy > s.topics || s.rate < 1 || s.time <= 0 {
-		return errors.New("-topics, -busy, -rate and -time must be positive, and all settings are flags")
+	if fs.NArg() > 0 || s.topics < 1 || s.busy < 1 || s.busy > s.topics || s.rate < 1 || s.interval <= 0 || s.time <= 0 {
+		return errors.New("-topics, -busy, -rate, -interval and -time must be positive, and all settings are flags")
 	}
 	if s.broker {
 		return s.produce(ctx, out)
@@ -167,6 +167,8 @@ func (s settings) measure(ctx context.Context, out io.Writer) (err error) {
 	select {
 	case <-time.After(s.settle):
 	case <-ctx.Done():
+	case err := <-done:
+		return errors.Join(err, errors.New("the server ended"))
 	}
 	stopProfile, err := s.profile()
 	if err != nil {
@@ -253,7 +255,7 @@ func (s settings) watch(ctx context.Context, srv *server.Server) (gaps []time.Du
 	for _, name := range s.names()[:s.busy] {
 		busy["many:"+name] = true
 	}
-	for end := time.Now().Add(s.time); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
+	for end := time.Now().Add(s.time); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(min(250*time.Millisecond, s.interval/4)) {
 		quiet = 0
 		for _, p := range srv.Status().Pipelines {
 			if _, known := first[p.Name]; !known {
