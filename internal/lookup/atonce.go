@@ -56,7 +56,7 @@ func (b *Bucket) sift(ctx context.Context, some []*asking, q *asked) ([]*asking,
 			if err != nil {
 				return nil, b.failed(a.f, err)
 			}
-			filters, err := b.filtersOf(ctx, a.f, written)
+			filters, err := b.filtersOf(ctx, a.f, written, true)
 			if err != nil {
 				return nil, b.failed(a.f, indexFailed(b.t.Store.URL(a.f.name), err))
 			}

@@ -157,7 +157,7 @@ func (b *Bucket) openInto(ctx context.Context, f *fileAt, o *opened) (err error)
 	url := b.t.Store.URL(f.name)
 	if HasFileIndex(b.t.Schema, f.DataFile) {
 		var g errgroup.Group // one does not wait for the other
-		g.Go(func() (err error) { o.filters, err = b.filtersOf(ctx, f, written); return err })
+		g.Go(func() (err error) { o.filters, err = b.filtersOf(ctx, f, written, false); return err })
 		defer func() {
 			if ferr := g.Wait(); ferr != nil && err == nil {
 				err = errors.Join(indexFailed(url, ferr), o.close())
@@ -272,12 +272,13 @@ func (o *opened) readBlooms(s *schema.Schema) error {
 // keyFilter bounds a filter that is kept for lookups: it lives as long as the file is open.
 const keyFilter = 8 << 20
 
-// filtersOf reads the filters that the file's index has of the key columns.
-func (b *Bucket) filtersOf(ctx context.Context, f *fileAt, written *schema.Schema) ([]*Filter, error) {
+// filtersOf reads the filters that the file's index has of the key columns. shared: those in the manifest share its memory.
+func (b *Bucket) filtersOf(ctx context.Context, f *fileAt, written *schema.Schema, shared bool) ([]*Filter, error) {
 	x, err := OpenFileIndex(ctx, b.t.Store, f.name, f.DataFile, written)
 	if err != nil {
 		return nil, err
 	}
+	x.shared = shared
 	defer x.Close()
 	some := false
 	var out []*Filter

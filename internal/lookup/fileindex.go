@@ -26,6 +26,7 @@ type FileIndex struct {
 	file    storage.File // nil: the index is in the manifest
 	entries []indexfile.ColumnIndex
 	filters map[string]*indexfile.Bloom
+	shared  bool // filters of an index in the manifest are not copied: they keep all of it in memory
 }
 
 // HasFileIndex reports whether a data file of a table has an index that is to be read.
@@ -45,15 +46,16 @@ func OpenFileIndex(ctx context.Context, store storage.Store, name string, f *man
 			x.Close()
 		}
 	}()
-	size := int64(len(f.EmbeddedIndex))
 	if f.EmbeddedIndex != nil {
 		x.src = bytesAt(f.EmbeddedIndex)
-	} else {
-		if x.file, err = store.Open(ctx, name+indexTail); err != nil {
-			return nil, err
-		}
-		x.src, size = x.file, x.file.Size()
+		x.entries, err = indexfile.DecodeFileIndex(f.EmbeddedIndex, int64(len(f.EmbeddedIndex)))
+		return x, err
 	}
+	if x.file, err = store.Open(ctx, name+indexTail); err != nil {
+		return nil, err
+	}
+	x.src = x.file
+	size := x.file.Size()
 	head := make([]byte, min(size, firstIndexRead))
 	if err := readFull(x.src, head, 0); err != nil {
 		return nil, err
@@ -117,8 +119,7 @@ func (x *FileIndex) Filter(f schema.Field, most int64) (*Filter, error) {
 		}
 		b := x.filters[name]
 		if b == nil {
-			data := make([]byte, e.Length)
-			err := readFull(x.src, data, e.Start)
+			data, err := x.bytes(e)
 			if err == nil {
 				b, err = indexfile.DecodeBloom(data)
 			}
@@ -130,6 +131,15 @@ func (x *FileIndex) Filter(f schema.Field, most int64) (*Filter, error) {
 		return &Filter{now, b, e.Length}, nil
 	}
 	return nil, nil
+}
+
+// bytes are those of a column's index.
+func (x *FileIndex) bytes(e indexfile.ColumnIndex) ([]byte, error) {
+	if all, ok := x.src.(bytesAt); ok && x.shared {
+		return all[e.Start : e.Start+e.Length], nil // within it: DecodeFileIndex
+	}
+	data := make([]byte, e.Length)
+	return data, readFull(x.src, data, e.Start)
 }
 
 func isWhole(r schema.Root) bool { return r >= schema.TinyInt && r <= schema.BigInt }
