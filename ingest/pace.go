@@ -25,6 +25,7 @@ type pace struct {
 const maxLinger = 50 * time.Millisecond
 
 func newPace(l Limits, now time.Time) pace {
+	l = l.withDefaults()
 	p := pace{interval: l.CommitInterval, linger: min(l.CommitInterval/10, maxLinger), phase: l.Phase}
 	p.began(now)
 	return p

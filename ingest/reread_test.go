@@ -355,6 +355,7 @@ func TestFollowedBeforeCommit(t *testing.T) {
 		c := &committer{table: table, dead: &list{}, env: testEnv(), limits: Limits{}.withDefaults(),
 			progress: func() Progress { return Progress{Properties: map[string]string{"calve.test": "1"}} }}
 		c.follower = newFollower(table, decode.Config{Schema: table.Schema()}, testEnv(), Events{}, c.limits)
+		c.pace = newPace(c.limits, c.env.Now())
 		u := unit{advance: func() {}, tally: Committed{Records: 1}}
 		if reject {
 			u.rejects, u.tally.Rejected = []Letter{{Topic: "t", Reason: "no w"}}, 1
