@@ -132,7 +132,7 @@ func Next(waiting, running []Work, b Budget) int {
 	return best
 }
 
-// ahead counts the small works that run and do not come after a small one.
+// ahead counts the small works that run and that a waiting one does not go before: of those it does, some may pause.
 func ahead(w *Work, running []Work) (n int) {
 	for i := range running {
 		if running[i].small() && running[i].precedence() <= w.precedence() {
