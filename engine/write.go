@@ -9,10 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/calve-io/calve/internal/binrow"
-	"github.com/calve-io/calve/internal/datafile"
 	"github.com/calve-io/calve/schema"
 )
 
@@ -21,6 +19,7 @@ type buffer struct {
 	batches []schema.Batch
 	rows    int
 	bytes   int64
+	loose   int       // batches at the end that were not joined yet
 	touched []*bucket // buckets with rows in this buffer, in order of their first row
 }
 
@@ -60,9 +59,11 @@ func (t *Table) Write(ctx context.Context, b schema.Batch) error {
 		t.set.Budget.untake(t, size)
 		return err
 	}
-	t.active.batches = append(t.active.batches, b)
-	t.active.rows += b.Len()
-	t.active.bytes += size
+	if err := t.active.add(b, size, f.router.arrays); err != nil {
+		t.failLocked(err) // its rows have their buckets
+		t.mu.Unlock()
+		return err
+	}
 	full := t.active.bytes >= t.set.BufferBytes || t.set.Budget.short()
 	t.mu.Unlock()
 	t.metrics.rowsWritten.Add(int64(b.Len()))
@@ -186,6 +187,7 @@ func batchBytes(b schema.Batch) int64 {
 // router finds the bucket of each row.
 type router struct {
 	arrow    *arrow.Schema
+	arrays   int // in a batch, those inside of others too
 	partCols []int
 	partEnc  *binrow.Encoder
 	hashCols []int         // of the bucket key, or of the key of a table with dynamic buckets
@@ -198,6 +200,7 @@ type router struct {
 
 func newRouter(s *schema.Schema, o schema.Options) (*router, error) {
 	r := &router{arrow: s.Arrow(), partCols: s.PartitionColumns()}
+	r.arrays = countArrays(r.arrow.Fields())
 	if len(r.partCols) > 0 {
 		r.partEnc = binrow.NewEncoder(s.Types(r.partCols))
 	}
@@ -398,67 +401,4 @@ func (t *Table) freezeLocked() *frozen {
 	t.nextSeq += int64(a.rows)
 	t.active = &buffer{}
 	return f
-}
-
-// sources are the batches as lsm takes them. Many small ones are joined to larger ones first: they are cheap to copy, and
-// a flush works on whole batches.
-func (f *frozen) sources() ([]datafile.Rows, error) {
-	out := make([]datafile.Rows, 0, min(len(f.batches), 64))
-	for at := 0; at < len(f.batches); {
-		end, rows := at+1, f.batches[at].Len()
-		for end < len(f.batches) && rows+f.batches[end].Len() <= joinRows {
-			rows += f.batches[end].Len()
-			end++
-		}
-		r, err := join(f.batches[at:end], rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-		at = end
-	}
-	return out, nil
-}
-
-// joinRows is the size up to which batches are joined: with at most maxBufferRows rows there are never more than a few
-// thousand of them.
-const joinRows = 4 << 10
-
-// join makes one set of columns.
-func join(batches []schema.Batch, rows int) (datafile.Rows, error) {
-	out := datafile.Rows{N: rows}
-	for c := range int(batches[0].Rec.NumCols()) {
-		if len(batches) == 1 {
-			out.Cols = append(out.Cols, batches[0].Rec.Column(c))
-			continue
-		}
-		parts := make([]arrow.Array, len(batches))
-		for i, b := range batches {
-			parts[i] = b.Rec.Column(c)
-		}
-		col, err := array.Concatenate(parts, memory.DefaultAllocator)
-		if err != nil {
-			return out, fmt.Errorf("joining buffered batches: %w", err)
-		}
-		countNulls(col)
-		out.Cols = append(out.Cols, col)
-	}
-	kinds := false
-	for _, b := range batches {
-		kinds = kinds || b.Kinds != nil
-	}
-	if !kinds {
-		return out, nil // inserts
-	}
-	out.Kinds = make([]int8, 0, rows)
-	for _, b := range batches {
-		if b.Kinds == nil {
-			out.Kinds = out.Kinds[:len(out.Kinds)+b.Len()] // zero is +I
-			continue
-		}
-		for _, k := range b.Kinds {
-			out.Kinds = append(out.Kinds, int8(k))
-		}
-	}
-	return out, nil
 }
