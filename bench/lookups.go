@@ -24,9 +24,9 @@ import (
 var lookupGroup = group{name: "lookup", open: openLookups}
 
 const (
-	lookupFileRows = 500_000 // rows of a data file of the table in which rows are looked up
-	lookupBatch    = 1000    // keys asked for at once
-	lookupBatches  = 20      // of an operation
+	lookupFileRows = 5_000_000 // rows of a data file of the table in which rows are looked up: its row groups are full
+	lookupBatch    = 1000      // keys asked for at once
+	lookupBatches  = 20        // of an operation
 
 	// What a lookup in a local copy reads at random: a block of the hash table, and a row.
 	limitBlock, limitRow = 512, 256

@@ -275,7 +275,7 @@ func (f Files) writerConfig(level int) datafile.WriterConfig {
 		statsLevel = -1 // metadata.stats-mode.per.level is not for append tables
 	}
 	return datafile.WriterConfig{
-		Schema: f.Schema, Keyed: f.Schema.Keyed(), Thin: o.ThinMode,
+		Schema: f.Schema, Keyed: f.Schema.Keyed(), Thin: o.ThinMode, RowGroupBytes: o.BlockSize,
 		Compression: o.CompressionAt(level), ZstdLevel: o.ZstdLevel, Parallel: f.Parallel, CutRows: f.cutRows,
 		Stats: stats,
 	}

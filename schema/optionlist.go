@@ -36,6 +36,7 @@ var optionGroups = []optionGroup{
 	// Data files.
 	honours("parquet", optFileFormat, fileFormatPerLevel),
 	honours("zstd, snappy, lz4, none", optCompression, optCompressionPerLevel),
+	honours("row groups of 1 to 32 MiB; without it 8 MiB in keyed tables (more where they have more than 64 columns), 32 MiB in others", optBlockSize),
 	honours("", optZstdLevel, optTargetSize, "data-file.prefix", "data-file.path-directory", "data-file.thin-mode",
 		optLegacyName, "partition.default-name"),
 
@@ -137,7 +138,7 @@ var optionGroups = []optionGroup{
 	honours("commits of any writer count; compactions do not hold up commits", optDeltaCommits),
 	ignores("what Paimon's engines do for a DELETE", "delete.force-produce-changelog"),
 	ignores("readers take it from the file itself", "file.suffix.include.compression", "manifest.compression",
-		"parquet.enable.dictionary", "file.block-size", "target-file-row-num"),
+		"parquet.enable.dictionary", "target-file-row-num"),
 	ignores("statistics and indexes only speed reading up; calve leaves them out or writes more", "metadata.stats-keep-first-n-columns",
 		"manifest.delete-file-drop-stats", "file-index.*"),
 	ignores("how compaction chooses; calve chooses by the honoured options", "compaction.force-rewrite-all-files",

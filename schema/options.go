@@ -19,6 +19,7 @@ const (
 	optTrigger             = "num-sorted-run.compaction-trigger"
 	optNumLevels           = "num-levels"
 	optTargetSize          = "target-file-size"
+	optBlockSize           = "file.block-size"
 	optLegacyName          = "partition.legacy-name"
 	optMergeEngine         = "merge-engine"
 	optProducer            = "changelog-producer"
@@ -69,6 +70,7 @@ type Options struct {
 	// Data files.
 	FileFormat           string         // file.format
 	TargetFileSize       int64          // target-file-size in bytes
+	BlockSize            int64          // file.block-size in bytes: row groups of Parquet files; 0: not given
 	Compression          string         // file.compression, lower case
 	ZstdLevel            int            // file.compression.zstd-level
 	CompressionPerLevel  map[int]string // file.compression.per.level
@@ -181,6 +183,7 @@ func (s *Schema) ParseOptions() (Options, error) {
 		WriteOnly:            p.bool("write-only", p.bool("write.compaction-skip", false)),
 		FileFormat:           p.word(optFileFormat, defaultFormat(s.Version)),
 		TargetFileSize:       p.size(optTargetSize, defaultTargetSize(s.Keyed())),
+		BlockSize:            p.size(optBlockSize, 0),
 		Compression:          p.word(optCompression, "zstd"),
 		ZstdLevel:            p.int(optZstdLevel, 1, -7, 22),
 		CompressionPerLevel:  perLevel(&p, optCompressionPerLevel, lowerWord),

@@ -146,7 +146,7 @@ func (c *groupCopy) copy(units []Unit) error {
 		w.rows += int(to - from)
 		w.copied = copiedRows{dictID{c.o, c.group}, units[n-1].To}
 		w.cutAt, w.cutOf = w.rows, w.buffered()
-		if w.rows >= w.cfg.RowGroupRows || w.cutOf >= maxRowGroupBytes {
+		if w.rows >= w.cfg.RowGroupRows || w.cutOf >= w.cfg.RowGroupBytes {
 			if err := w.endGroup(); err != nil {
 				return err
 			}
@@ -159,9 +159,9 @@ func (c *groupCopy) copy(units []Unit) error {
 // fitting is how many of some units have room in the open row group. One always has in a new one, and so has a whole row group of
 // calve's, which may be a little larger than the limit.
 func (w *Writer) fitting(units []Unit) (n int) {
-	rows, room := int64(w.cfg.RowGroupRows-w.rows), maxRowGroupBytes-w.buffered()
+	rows, room := int64(w.cfg.RowGroupRows-w.rows), w.cfg.RowGroupBytes-w.buffered()
 	if !w.open {
-		room += maxRowGroupBytes / 4
+		room += w.cfg.RowGroupBytes / 4
 	}
 	for size := int64(0); n < len(units) && (n == 0 && !w.open || units[n].To-units[0].From <= rows && size+units[n].Bytes <= room); n++ {
 		size += units[n].Bytes

@@ -360,8 +360,8 @@ func joined(spans []span, gap int64) []span {
 }
 
 // farGap is the least gap of a store where requests cost more than the bytes between two pages, and betweenBytes how many of
-// these are read at most to save requests of a window. A row of a file of 500,000 rows and ten columns takes two requests so, and
-// 9 MB, instead of 3.5 and 5 MB. What is saved is what stores charge for, and what they throttle; requests that run side
+// these are read at most to save requests of a window: about a row group of a file with keys. A row of ten columns takes two requests
+// so, and 6.6 MB. What is saved is what stores charge for, and what they throttle; requests that run side
 // by side would take less time, some tens of milliseconds of it.
 const (
 	farGap       = 1 << 20

@@ -16,11 +16,15 @@ import (
 	"github.com/calve-io/calve/schema"
 )
 
-// Row groups end at the first of these limits: the second bounds the memory of a writer, which holds a row group
-// compressed until it is whole.
+// Row groups end at so many rows or bytes. The most bytes bound the memory of a writer, which holds a row group compressed until
+// it is whole. In files with keys they are fewer, so that the pages of a row, whose columns lie in different places of its row
+// group, can be read at once (betweenBytes), but not so few that a column has less than a page is worth.
 const (
 	defaultRowGroupRows = 1 << 20
+	minRowGroupBytes    = 1 << 20
 	maxRowGroupBytes    = 32 << 20
+	keyedGroupBytes     = 8 << 20
+	keyedColumnBytes    = 128 << 10
 )
 
 // All columns end a page at the first of these limits, so that the rows between two such cuts can be copied as they are: see
@@ -43,6 +47,9 @@ type WriterConfig struct {
 	ZstdLevel int
 	// RowGroupRows ends a row group at that many rows; 0 is 1,048,576.
 	RowGroupRows int
+	// RowGroupBytes ends it at about that many bytes, compressed, but not below 1 MiB and not beyond 32 MiB. 0 is 32 MiB, and
+	// for files with keys 8 MiB, or 128 KiB a column if that is more.
+	RowGroupBytes int64
 	// CutRows is the number of rows after which all columns end a page; 0 is 8,192.
 	CutRows int
 	// Parallel is how many goroutines encode the columns of a Write. At 1 and below the caller does it alone.
@@ -117,6 +124,7 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 		return nil, fmt.Errorf("data file writer: %w", err)
 	}
 	out.top = parts
+	out.cfg.RowGroupBytes = rowGroupBytes(cfg, len(leaves))
 	for _, c := range leaves {
 		e, err := newColumnEncoder(c, pack)
 		if err != nil {
@@ -144,6 +152,17 @@ func NewWriter(w io.Writer, cfg WriterConfig) (*Writer, error) {
 		}
 	}
 	return out, nil
+}
+
+// rowGroupBytes is the size of row groups of a file of so many columns.
+func rowGroupBytes(cfg WriterConfig, columns int) int64 {
+	switch {
+	case cfg.RowGroupBytes > 0:
+		return min(max(cfg.RowGroupBytes, minRowGroupBytes), maxRowGroupBytes)
+	case cfg.Keyed:
+		return min(max(keyedGroupBytes, keyedColumnBytes*int64(columns)), maxRowGroupBytes)
+	}
+	return maxRowGroupBytes
 }
 
 // Write appends rows: all columns of the table in schema order, in file order. The arrays must stay as they are until
@@ -294,7 +313,7 @@ func (w *Writer) append(r Rows) error {
 	w.rows += r.N
 	size := w.buffered()
 	switch {
-	case w.rows >= w.cfg.RowGroupRows || size >= maxRowGroupBytes:
+	case w.rows >= w.cfg.RowGroupRows || size >= w.cfg.RowGroupBytes:
 		return w.endGroup()
 	case w.rows-w.cutAt >= w.cfg.CutRows || size-w.cutOf >= max(cutBytes, cutColumnBytes*int64(len(w.cols))):
 		return w.cut()
