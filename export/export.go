@@ -47,6 +47,9 @@ type Settings struct {
 	// RetryAfter is the time after which Run tries a failed Publish again, doubled up to 32 times with each failure in
 	// a row. Default 1 second.
 	RetryAfter time.Duration
+	// Interval is how long Run rests after a Publish that added or removed files, so that a table that is compacted all the
+	// time does not have a version for each compaction. When wake is closed what is left is published at once. Default 0.
+	Interval time.Duration
 	// Published is called by Run after each Publish, also those that changed nothing or failed. It may be nil.
 	Published func(Result, error)
 	Env       Env
@@ -253,6 +256,14 @@ func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 		var retry <-chan time.Time
 		if err == nil {
 			failures = 0
+			if r.Added+r.Removed > 0 {
+				switch woken, ended := e.rest(ctx, wake); {
+				case woken:
+					continue
+				case ended:
+					return nil
+				}
+			}
 			if e.set.Env.After != nil {
 				retry = e.set.Env.After(lookAgain)
 			}
@@ -271,6 +282,27 @@ func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 				return nil
 			}
 		case <-retry:
+		}
+	}
+}
+
+// rest waits for the interval, or until its context or wake has ended. woken says that there is something to publish by then.
+func (e *Exporter) rest(ctx context.Context, wake <-chan int64) (woken, ended bool) {
+	if e.set.Interval <= 0 || e.set.Env.After == nil {
+		return false, false
+	}
+	over := e.set.Env.After(e.set.Interval)
+	for {
+		select {
+		case <-ctx.Done():
+			return woken, false
+		case <-over:
+			return woken, false
+		case _, open := <-wake:
+			if !open {
+				return woken, true
+			}
+			woken = true
 		}
 	}
 }

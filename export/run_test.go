@@ -99,6 +99,66 @@ func TestRun(t *testing.T) {
 	w.check()
 }
 
+// TestRunInterval: after a version with other files Run rests, however often it is woken, and what came meanwhile is one version;
+// when the table is closed the last one does not wait.
+func TestRunInterval(t *testing.T) {
+	w := newWorld(t, storage.NewMem(), keyed(t))
+	published, waits, timer := make(chan Result, 1), make(chan time.Duration), make(chan time.Time)
+	env := w.env()
+	env.After = func(d time.Duration) <-chan time.Time {
+		waits <- d
+		return timer
+	}
+	e := New(w.table, NewDirTarget(w.store), Settings{Interval: time.Minute, Env: env, Published: func(r Result, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		published <- r
+	}})
+	wake, ended := make(chan int64), make(chan error, 1) // a wake-up that was sent is taken
+	go func() { ended <- e.Run(context.Background(), wake) }()
+	wants := func(what string, files int, wait time.Duration) {
+		t.Helper()
+		if r := <-published; r.Files != files {
+			t.Errorf("%s: %+v, want %d files", what, r, files)
+		}
+		if d := <-waits; d != wait {
+			t.Errorf("%s: it waits %v, want %v", what, d, wait)
+		}
+	}
+	files := 0
+	commit := func() {
+		w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+		files++
+		wake <- 1
+	}
+	wants("an empty table", 0, lookAgain)
+	commit()
+	wants("the first files", 1, time.Minute)
+	commit()
+	commit()
+	select {
+	case r := <-published:
+		t.Errorf("published too soon: %+v", r)
+	default:
+	}
+	timer <- time.Time{}
+	wants("after the rest", 3, time.Minute)
+	timer <- time.Time{}
+	if d := <-waits; d != lookAgain {
+		t.Errorf("with nothing to do it waits %v", d)
+	}
+	commit()
+	wants("not too soon", 4, time.Minute)
+	commit()
+	close(wake)
+	wants("the last", 5, time.Minute)
+	if err := <-ended; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+	w.check()
+}
+
 // TestCancel ends a Publish that hangs in the storage, and one that waits for another.
 func TestCancel(t *testing.T) {
 	mem := storage.NewMem()

@@ -79,7 +79,7 @@ type Pipeline struct {
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`
 	Route          Route    `yaml:"route" doc:"Which tables records may choose, where the table has {header:NAME} or {field:PATH}. Each table is a job NAME:DATABASE.TABLE."`
 	Create         *Create  `yaml:"create" doc:"How to create the table when it does not exist."`
-	CommitInterval Duration `yaml:"commit-interval" doc:"Time from the beginning of one commit of a busy table to that of the next, half of it at least, and the longest that a row waits for its commit. One that comes to a quiet table waits 50 ms (a tenth of the interval, if that is less) for others." default:"1s"`
+	CommitInterval Duration `yaml:"commit-interval" doc:"The longest that a row waits until it can be read, on a machine that keeps up. As a commit takes time, those of a busy table begin a tenth of the interval, at most 100 ms, sooner than an interval apart (after a late one half of that). One that comes to a quiet table waits 50 ms (a tenth of the interval, if that is less) for others." default:"1s"`
 	CommitRows     int      `yaml:"commit-rows" doc:"A snapshot is made earlier when this many rows wait for it." default:"4000000"`
 	CommitBytes    Size     `yaml:"commit-bytes" doc:"A snapshot is made earlier when records of this size wait for it." default:"1gb"`
 	BufferSize     Size     `yaml:"buffer-size" doc:"Rows of this size are flushed before the interval ends." default:"32mb"`
@@ -191,7 +191,8 @@ type Workers struct {
 
 // Export configures the Iceberg publication.
 type Export struct {
-	Iceberg bool `yaml:"iceberg" doc:"Publish the compacted rows as an Iceberg table." default:"true"`
+	Iceberg  bool     `yaml:"iceberg" doc:"Publish the compacted rows as an Iceberg table." default:"true"`
+	Interval Duration `yaml:"interval" doc:"Least time between two exports of a table: what was compacted meanwhile is exported together. The first one, and the last one of a process, do not wait." default:"10s"`
 }
 
 // Duration is a time like 500ms, 1s or 2m.

@@ -261,7 +261,8 @@ func (p *pipeline) startExport(ctx context.Context, tab *engine.Table, store sto
 		return func(context.Context) {}
 	}
 	ex := export.New(tab.Meta(), export.NewDirTarget(store), export.Settings{
-		Env: export.Env{Now: p.env.Now, NewID: p.env.NewID, After: p.env.After, Log: p.log},
+		Interval: time.Duration(p.cfg.Export.Interval),
+		Env:      export.Env{Now: p.env.Now, NewID: p.env.NewID, After: p.env.After, Log: p.log},
 		Published: func(r export.Result, err error) {
 			told(r, err)
 			if err == nil && r.Published { // failures are logged by the exporter
@@ -308,6 +309,13 @@ func (s *shared) phase(interval time.Duration) time.Duration {
 	return time.Duration(part * float64(interval))
 }
 
+// beat is how far apart the beginnings of commits lie. It is shorter than the interval by what a commit usually takes, and by
+// how late it may be on a busy machine, so that rows can be read within the interval and snapshots lie no more than an interval apart.
+func (p *pipeline) beat() time.Duration {
+	interval := time.Duration(p.cfg.CommitInterval)
+	return interval - min(interval/10, 100*time.Millisecond)
+}
+
 func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hub) error {
 	env := ingest.Env{Now: p.env.Now, After: p.env.After, NewID: p.env.NewID, Rand: p.env.Rand, Log: p.log}
 	if p.cfg.Push != nil {
@@ -329,7 +337,7 @@ func (p *pipeline) stream(ctx context.Context, tab *engine.Table, hub *ingest.Hu
 	}
 	err := ingest.RunKafka(ctx, ingest.KafkaConfig{
 		Registry: reg, Hub: hub, Topic: k.Topic, Route: p.route, RouteTable: p.cfg.Table, Start: ingest.Start(k.Start), Reset: reset, Decode: Decoding(&p.cfg),
-		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), Phase: p.phase(time.Duration(p.cfg.CommitInterval)), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
+		Limits: ingest.Limits{CommitInterval: p.beat(), Phase: p.phase(p.beat()), CommitRows: int64(p.cfg.CommitRows), CommitBytes: int64(p.cfg.CommitBytes),
 			Whole: whole, Pause: ingest.PauseRule{Percent: p.cfg.Dead.Percent, Window: time.Duration(p.cfg.Dead.Window), Least: int64(p.cfg.Dead.Least)}},
 	}, tab, dead, env, ingest.Events{
 		Started: func(pos map[int32]int64) {

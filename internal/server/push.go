@@ -26,7 +26,7 @@ func (p *pipeline) pushStream(ctx context.Context, tab *engine.Table, env ingest
 	defer closeDead()
 	push, err := ingest.NewPusher(ctx, ingest.PushConfig{
 		Decode: Decoding(&p.cfg), MaxRows: p.cfg.Push.MaxRows, Waiting: int64(p.cfg.Push.Waiting), Remember: p.cfg.Push.Remember, Snapshot: tab.Metrics().Snapshot,
-		Limits: ingest.Limits{CommitInterval: time.Duration(p.cfg.CommitInterval), Phase: p.phase(time.Duration(p.cfg.CommitInterval))},
+		Limits: ingest.Limits{CommitInterval: p.beat(), Phase: p.phase(p.beat())},
 	}, tab, dead, env, ingest.Events{
 		Started: func(map[int32]int64) {
 			p.set(Running, nil)
