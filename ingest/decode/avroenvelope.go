@@ -25,11 +25,13 @@ type avroEnvelope struct {
 	keys  avroNode   // reads of a row nothing but its key
 }
 
+const noEnvelope = "the writer's schema is no envelope: a record with before and after, which are records or null, and op"
+
 // envelopePlan makes the plan of an envelope.
 func (p *avroPlanner) envelopePlan(t, reader *avroType) avroPlan {
 	row := t.rowOf()
 	if row == nil {
-		return avroPlan{refused: "the writer's schema is no envelope: a record with before and after, which are records or null, and op"}
+		return avroPlan{refused: noEnvelope}
 	}
 	out := p.plan(row, reader.rowOf())
 	if out.refused != "" {

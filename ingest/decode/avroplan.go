@@ -54,7 +54,7 @@ type avroPlanner struct {
 func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 	p.skips, p.adds, p.bad = map[*avroType]*avroNode{}, nil, ""
 	if t.kind != avroRecord {
-		return avroPlan{refused: "the writer's schema is not a record but " + t.name}
+		return avroPlan{refused: t.noRecord()}
 	}
 	if reader != nil && reader.kind != avroRecord {
 		reader = nil
@@ -94,6 +94,9 @@ func (p *avroPlanner) plan(t, reader *avroType) avroPlan {
 	}
 	return out
 }
+
+// noRecord says why records of the type are refused.
+func (t *avroType) noRecord() string { return "the writer's schema is not a record but " + t.name }
 
 // keyPlan makes the plan of a record's key: a record of the key columns, or the value of the only one. rows (nil: none) is
 // the reader's schema of the rows.

@@ -10,25 +10,39 @@ type Picker struct {
 	// Whole says that updates of Debezium tell all of the row before them (BeforeFull): one that does not may have moved the
 	// row from anywhere, and is refused.
 	Whole bool
+	// Schemas are the writers' schemas of formats that are framed, shared with whoever asks the registry. Set it before the
+	// first record.
+	Schemas *Schemas
 
 	format Format
 	path   []string
 	nest   nesting
 	name   []byte // scratch
+
+	avro  *avroPicker  // nil: records are no Avro
+	proto *protoPicker // nil: records are no Protobuf
 }
 
+// maxPicks bounds the schemas of which a picker remembers how they are read.
+const maxPicks = 1000
+
 // NewPicker finds the field at a path, whose steps are separated by points, in the row of a record: of events of Debezium
-// the row after, else the one before. Records must be JSON.
+// the row after, else the one before. Of Avro and Protobuf the names are those of the writer's schema, which never changes:
+// a record is found in the same table whenever it is read, whatever later schemas call the field.
 func NewPicker(format Format, path string) (*Picker, error) {
 	if format == "" {
 		format = JSON
 	}
+	p := &Picker{format: format, path: strings.Split(path, ".")}
 	switch format {
 	case JSON, FramedJSON, Debezium, DebeziumFlat:
+	case Avro, DebeziumAvro:
+		p.avro = newAvroPicker(p)
+	case Protobuf:
+		p.proto = newProtoPicker(p)
 	default:
 		return nil, fmt.Errorf("the field %q cannot be found in records of format %q before they are decoded", path, format)
 	}
-	p := &Picker{format: format, path: strings.Split(path, ".")}
 	for _, step := range p.path {
 		if step == "" {
 			return nil, fmt.Errorf("the field %q has an empty name", path)
@@ -37,11 +51,23 @@ func NewPicker(format Format, path string) (*Picker, error) {
 	return p, nil
 }
 
-// Pick appends the field's text to dst: a string without quotes and escapes, a number or truth value as it is written. A
-// record without value is asked by its key. ok is false if there is no such field, it is null, or no text. The error,
-// which matches ErrRow, says that the record is no JSON up to there, or an event whose row has another value after it than
-// before, or may have had (Whole).
+// Pick appends the field's text to dst: a string without quotes and escapes, a number or truth value as it is written in
+// JSON, a symbol of an enum by its name. A record without value is asked by its key. ok is false if there is no such field,
+// it is null, or in JSON no text. An error that matches ErrRow says that the record cannot be read up to there, is of a
+// schema that the registry does not know, has a field of a type that names no table, or is an event whose row has another
+// value after it than before, or may have had (Whole). A *MissingSchema is to be given to Schemas before the record is asked
+// again.
+//
+// Of other types in Avro and Protobuf: dates of Avro are written YYYY-MM-DD, fixed UUIDs as such, the wrappers of
+// google.protobuf as what they wrap. A Protobuf field that a message does not have is its default where it cannot be told
+// from that. Floating-point numbers, decimals, times and timestamps have more than one text, and are refused like bytes.
 func (p *Picker) Pick(dst []byte, r *Record) (text []byte, ok bool, err error) {
+	switch {
+	case p.avro != nil:
+		return p.avro.pick(dst, r)
+	case p.proto != nil:
+		return p.proto.pick(dst, r)
+	}
 	if r.Value == nil {
 		row, err := p.unwrap(r.Key, 0, true)
 		if err != nil || row < 0 {
@@ -75,21 +101,60 @@ func (p *Picker) Pick(dst []byte, r *Record) (text []byte, ok bool, err error) {
 			return dst, false, err
 		}
 		if op >= 0 && strings.HasPrefix(string(b[op:min(len(b), op+3)]), `"u"`) {
-			return dst, false, &RowError{Offset: op, Code: NoTable, Reason: fmt.Sprintf("the update does not tell the row before it, so by the field %q it may be in another table; before: full asks for all columns (REPLICA IDENTITY FULL)",
-				strings.Join(p.path, "."))}
+			return dst, false, p.untold(op)
 		}
 	}
 	old, had, err := p.object(dst, b, before)
 	if err != nil || after < 0 || b[after] != '{' {
 		return old, had, err
 	}
-	from, to := len(dst), len(old)
 	text, ok, err = p.object(old, b, after)
-	if err == nil && had && ok && string(text[from:to]) != string(text[to:]) {
-		err = &RowError{Offset: after, Code: NoTable, Reason: fmt.Sprintf("the field %q, by which the record's table is chosen, was %s before: the row is in another table",
-			strings.Join(p.path, "."), excerpt(text[from:to]))}
+	if err == nil && had && ok {
+		err = p.moved(text, len(dst), len(old), after)
 	}
-	return append(text[:from], text[to:]...), ok, err
+	return append(text[:len(dst)], text[len(old):]...), ok, err
+}
+
+// untold refuses an update that does not tell the row before it; at is where the record says that it is one.
+func (p *Picker) untold(at int) error {
+	return &RowError{Offset: at, Code: NoTable, Reason: fmt.Sprintf("the update does not tell the row before it, so by the field %q it may be in another table; before: full asks for all columns (REPLICA IDENTITY FULL)",
+		strings.Join(p.path, "."))}
+}
+
+// moved refuses an event whose row, at the place at, has another value than the one before; text has both: from the one
+// before, to the one after.
+func (p *Picker) moved(text []byte, from, to, at int) error {
+	if string(text[from:to]) == string(text[to:]) {
+		return nil
+	}
+	return &RowError{Offset: at, Code: NoTable, Reason: fmt.Sprintf("the field %q, by which the record's table is chosen, was %s before: the row is in another table",
+		strings.Join(p.path, "."), excerpt(text[from:to]))}
+}
+
+// noText says why a field of a type chooses no table.
+func (p *Picker) noText(kind string) string {
+	return fmt.Sprintf("the field %q is of the type %s, which chooses no table; strings, enums, whole numbers and truth values do", strings.Join(p.path, "."), kind)
+}
+
+// writer gives the schema of an id: a *MissingSchema if nobody has asked for it, an error that matches ErrRow if its records
+// are refused.
+func (p *Picker) writer(id int, key bool) (WriterSchema, error) {
+	if p.Schemas == nil {
+		return WriterSchema{}, &MissingSchema{id}
+	}
+	w, refused, ok := p.Schemas.get(id)
+	switch {
+	case !ok:
+		return w, &MissingSchema{id}
+	case refused != "":
+		return w, &RowError{Offset: 1, InKey: key, Code: NoSchema, Reason: refused}
+	}
+	return w, nil
+}
+
+// unfit refuses a record for what its schema is.
+func unfit(id int, why string, key bool) error {
+	return &RowError{Offset: 1, InKey: key, Code: NoSchema, Reason: fmt.Sprintf("schema id %d: %s", id, why)}
 }
 
 // object is inRow for a row that may be missing or null.

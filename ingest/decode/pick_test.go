@@ -67,7 +67,7 @@ func TestPick(t *testing.T) {
 			t.Errorf("%s of %s %s: %q %v, want %q", c.path, c.key, c.value, got, err, c.want)
 		}
 	}
-	for format, path := range map[Format]string{Avro: "who", JSON: "a..b", CSV: "x"} {
+	for format, path := range map[Format]string{Arrow: "who", JSON: "a..b", CSV: "x", Avro: ".a", Protobuf: "a.", DebeziumAvro: ""} {
 		if _, err := NewPicker(format, path); err == nil {
 			t.Errorf("%s of %s can be found", path, format)
 		}
