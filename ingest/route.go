@@ -14,18 +14,20 @@ import (
 )
 
 // KeyFunc appends to dst the key of the table that a record belongs to: whatever tells the tables of a route apart. An
-// error that matches decode.ErrRow sends the record to the dead letters of the route; with neither a key (ok) nor an error
-// the record needs no table.
+// error that matches decode.ErrRow sends the record to the dead letters of the route, a *decode.MissingSchema has the
+// schema be fetched and the record be asked again; with neither a key (ok) nor an error the record needs no table.
 type KeyFunc func(dst []byte, r *decode.Record) (key []byte, ok bool, err error)
 
-// RouteConfig describes a route. All fields but Start, SaveMark and LoadMark are required.
+// RouteConfig describes a route. All fields but Start, Registry, SaveMark and LoadMark are required.
 type RouteConfig struct {
 	Hub   *Hub
 	Topic string
 	// Start is where a route without any table begins. Default Earliest.
 	Start Start
-	// Keys makes functions, each of which is called by one goroutine.
-	Keys func() KeyFunc
+	// Registry is asked for the schemas that functions miss. nil: they need none.
+	Registry Registry
+	// Keys makes functions, each of which is called by one goroutine and has the schemas that are fetched for it.
+	Keys func(*decode.Schemas) KeyFunc
 	// Admit is asked for the table of a key that the route was not told by Know. When it returns, the table and where it
 	// begins (at, in the form of a pipeline's position) must be durable and told by Know, so that they are known when the
 	// process starts again. Hold says that this process runs the table's pipeline from there on, so that its records are
@@ -260,11 +262,29 @@ func (r *Route) bare(ctx context.Context) {
 
 // startLocked begins to read at a position; mu is held.
 func (r *Route) startLocked(pos position) *stream {
-	s := &stream{r: r, source: identity{cluster: pos.cluster, topicID: pos.topicID}, keys: r.cfg.Keys(), chosen: map[string]choice{},
+	schemas := &decode.Schemas{}
+	s := &stream{r: r, source: identity{cluster: pos.cluster, topicID: pos.topicID}, keys: r.cfg.Keys(schemas), schemas: r.newFetcher(schemas), chosen: map[string]choice{},
 		next: maps.Clone(pos.next), epoch: maps.Clone(pos.epoch), logs: map[int32]extent{}, subs: map[*routeFeed]bool{}, waiting: true}
 	r.streams = append(r.streams, s)
 	r.workers.Go(s.run)
 	return s
+}
+
+// newFetcher gives who asks the registry for a stream; while it has to ask again that is why the topic is not read.
+func (r *Route) newFetcher(schemas *decode.Schemas) *schemaFetcher {
+	if r.cfg.Registry == nil {
+		return nil
+	}
+	events := r.events
+	events.Retrying = func(what string, err error, wait time.Duration) {
+		r.mu.Lock()
+		r.err = fmt.Errorf("trying again to %s: %w", what, err)
+		r.mu.Unlock()
+		if r.events.Retrying != nil {
+			r.events.Retrying(what, err, wait)
+		}
+	}
+	return &schemaFetcher{registry: r.cfg.Registry, schemas: schemas, env: r.env, events: events, refused: map[int]time.Time{}}
 }
 
 // position is where the stream is; Route.mu is held.

@@ -49,7 +49,7 @@ func newRoutes(t *testing.T, b *broker, was *routes, fetch int32, ready func(key
 	x.route = NewRoute(RouteConfig{Hub: x.cfg.Hub, Topic: "t", Dead: x.dead,
 		SaveMark: func(_ context.Context, at Progress) error { *x.mark = at; return nil },
 		LoadMark: func(context.Context) (Progress, error) { return *x.mark, nil },
-		Keys: func() KeyFunc {
+		Keys: func(*decode.Schemas) KeyFunc {
 			return func(dst []byte, r *decode.Record) ([]byte, bool, error) {
 				if len(r.Key) == 0 {
 					return dst, false, &decode.RowError{Offset: -1, Code: decode.NoTable, Reason: "no key"}

@@ -15,11 +15,12 @@ import (
 // stream reads the topic at one position for the feeds of some tables: nearly always there is one, for all of them. Its
 // goroutine fetches, looks which table each record belongs to, and hands over.
 type stream struct {
-	r      *Route
-	source identity
-	keys   KeyFunc
-	key    []byte
-	chosen map[string]choice // by key: what Route.admit gave
+	r       *Route
+	source  identity
+	keys    KeyFunc
+	schemas *schemaFetcher // of what keys misses; nil: it needs none
+	key     []byte
+	chosen  map[string]choice // by key: what Route.admit gave
 
 	// Guarded by Route.mu.
 	next    map[int32]int64 // everything before was handed over
@@ -143,6 +144,7 @@ func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) er
 	}
 	defer feed.close()
 	for ctx.Err() == nil {
+		s.schemas.again()
 		if pieces := feed.poll(ctx, pollRecords); len(pieces) > 0 {
 			if err := s.deal(ctx, pieces, turn); err != nil {
 				return stopped(ctx, err)
@@ -152,10 +154,35 @@ func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) er
 	return nil
 }
 
-// deal looks through what was fetched and hands it over. The order matters: before any table has a position behind a
-// record, the record's table is remembered with the place where it begins, or the record is with the dead letters. So
-// whatever position of a table is read on from, no record before it can belong to a table that nobody knows.
+// deal hands over what was fetched. What comes before a record whose schema must be waited for does not wait.
 func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
+	for {
+		rest, missing, err := s.dealKnown(ctx, pieces, turn)
+		if err != nil || missing == nil {
+			return err
+		}
+		if s.schemas == nil {
+			return fmt.Errorf("%w: the records of topic %q need a schema registry: %w", ErrConfig, s.r.cfg.Topic, missing)
+		}
+		err = s.schemas.fetch(ctx, missing.ID)
+		s.r.mu.Lock()
+		s.r.err = nil
+		s.r.mu.Unlock()
+		if err == nil {
+			err = context.Cause(ctx) // the stream may read from another place by now
+		}
+		if err != nil {
+			return err
+		}
+		pieces = rest
+	}
+}
+
+// dealKnown looks through what was fetched, as far as the schemas of the records are known, and hands it over; else missing
+// is the next record's, with which rest begins. The order matters: before any table has a position behind a record, the
+// record's table is remembered with the place where it begins, or the record is with the dead letters. So whatever position
+// of a table is read on from, no record before it can belong to a table that nobody knows.
+func (s *stream) dealKnown(ctx context.Context, pieces []piece, turn int) (rest []piece, missing *decode.MissingSchema, err error) {
 	parts := make([]dealt, 0, len(pieces))
 	s.letters = nil // of a deal that was broken off
 	var refused error
@@ -166,48 +193,63 @@ func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 			break
 		}
 		if id := topicID(p.topicID); id != "" && s.source.topicID != "" && id != s.source.topicID {
-			return fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again", ErrSourceChanged, s.r.cfg.Topic, s.source.topicID, id)
+			return nil, nil, fmt.Errorf("%w: topic %q had id %s, now it has %s: it was deleted and created again", ErrSourceChanged, s.r.cfg.Topic, s.source.topicID, id)
 		}
 		if len(p.Records) == 0 {
 			continue
 		}
-		d, err := s.look(ctx, p)
-		if err != nil {
-			return err
+		d, n, err := s.look(ctx, p)
+		if err != nil && !errors.As(err, &missing) {
+			return nil, nil, err
 		}
-		parts = append(parts, d)
+		if n > 0 {
+			parts = append(parts, d)
+		}
+		if missing != nil {
+			p.Records = p.Records[n:]
+			rest = pieces[i:]
+			break
+		}
 	}
-	if len(s.letters) > 0 {
-		upTo := map[int32]int64{}
-		for i := range parts {
-			upTo[parts[i].part] = parts[i].last.next
-		}
-		if err := s.r.bury(ctx, s, s.letters, upTo); err != nil {
-			return err
-		}
-		s.letters = nil
+	if err := s.buryOf(ctx, parts); err != nil {
+		return nil, nil, err
 	}
 	if err := s.room(ctx, parts); err != nil {
-		return err
+		return nil, nil, err
 	}
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	if s.turn != turn || s.ended {
-		return nil // an error is of a place where nobody reads any more
+		return nil, nil, nil // an error is of a place where nobody reads any more
 	}
 	s.hand(parts)
-	if refused == nil {
+	if refused == nil && missing == nil {
 		s.r.mergeLocked()
 	}
-	return refused
+	return rest, missing, refused
 }
 
-// look sorts the records of a partition by table.
-func (s *stream) look(ctx context.Context, p *piece) (dealt, error) {
-	d := dealt{part: p.Partition, topicID: p.topicID, low: p.LogStartOffset, high: p.HighWatermark, tables: map[string]*bundle{}}
+// buryOf writes the letters of what was looked through.
+func (s *stream) buryOf(ctx context.Context, parts []dealt) error {
+	if len(s.letters) == 0 {
+		return nil
+	}
+	upTo := map[int32]int64{}
+	for i := range parts {
+		upTo[parts[i].part] = parts[i].last.next
+	}
+	if err := s.r.bury(ctx, s, s.letters, upTo); err != nil {
+		return err
+	}
+	s.letters = nil
+	return nil
+}
+
+// look sorts the records of a partition by table; n is how many of them, up to the one of which the error is.
+func (s *stream) look(ctx context.Context, p *piece) (d dealt, n int, err error) {
+	d = dealt{part: p.Partition, topicID: p.topicID, low: p.LogStartOffset, high: p.HighWatermark, tables: map[string]*bundle{}}
 	var headers []decode.Header
-	for _, r := range p.Records {
-		d.last = mark{r.Offset + 1, r.LeaderEpoch}
+	for i, r := range p.Records {
 		if !r.Attrs.IsControl() {
 			headers = headers[:0]
 			for _, h := range r.Headers {
@@ -219,7 +261,7 @@ func (s *stream) look(ctx context.Context, p *piece) (dealt, error) {
 			case errors.Is(err, decode.ErrRow):
 				s.letters = append(s.letters, newLetter(&rec, s.source.topicID, err))
 			case err != nil:
-				return d, err
+				return d, i, err
 			case table != "":
 				b := d.tables[table]
 				if b == nil {
@@ -229,16 +271,20 @@ func (s *stream) look(ctx context.Context, p *piece) (dealt, error) {
 				b.add(r)
 			}
 		}
+		d.last = mark{r.Offset + 1, r.LeaderEpoch}
 		r.Recycle()
 	}
-	return d, nil
+	return d, len(p.Records), nil
 }
 
 // choose gives the table of a record; "": it has none, and needs none.
 func (s *stream) choose(ctx context.Context, r *decode.Record) (string, error) {
 	var ok bool
 	var err error
-	if s.key, ok, err = s.keys(s.key[:0], r); err != nil || !ok {
+	if s.key, ok, err = s.keys(s.key[:0], r); err != nil && s.settles(ctx, err) {
+		s.key, ok, err = s.keys(s.key[:0], r)
+	}
+	if err != nil || !ok {
 		return "", err
 	}
 	c, known := s.chosen[string(s.key)]
@@ -255,6 +301,17 @@ func (s *stream) choose(ctx context.Context, r *decode.Record) (string, error) {
 		s.chosen[string(s.key)] = c
 	}
 	return c.table, c.refused
+}
+
+// settles reports whether the schema that a record misses is known, or its records are refused, when the registry was asked
+// once. So what was fetched is mostly handed over at once, and its letters written, however many schemas it has.
+func (s *stream) settles(ctx context.Context, err error) bool {
+	var missing *decode.MissingSchema
+	if s.schemas == nil || !errors.As(err, &missing) {
+		return false
+	}
+	settled, _ := s.schemas.try(ctx, missing.ID, s.r.env.Now())
+	return settled
 }
 
 // room waits for tables whose feeds are full: for as long as it takes if the stream is for one table alone that has a

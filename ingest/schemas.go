@@ -31,7 +31,7 @@ const (
 type schemaFetcher struct {
 	registry Registry
 	schemas  *decode.Schemas
-	subject  string // its newest schema is the reader's
+	subject  string // its newest schema is the reader's; "": there is none
 	env      Env
 	events   Events
 	refused  map[int]time.Time
@@ -56,22 +56,12 @@ func newSchemaFetcher(cfg *decode.Config, registry Registry, topic string, env E
 func (f *schemaFetcher) fetch(ctx context.Context, id int) error {
 	start, wait := f.env.Now(), 100*time.Millisecond
 	for {
-		err := f.ask(ctx, id)
-		if err == nil {
+		settled, err := f.try(ctx, id, start)
+		if settled {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
-		}
-		if now := f.env.Now(); errors.Is(err, decode.ErrNoSchema) {
-			waited := now.Sub(start) >= unknownFor
-			if waited {
-				f.vain = now
-			}
-			if waited || now.Sub(f.vain) < refusedFor {
-				f.refuse(id, err.Error(), now)
-				return nil
-			}
 		}
 		pause := wait + time.Duration(f.env.Rand()%uint64(wait/2))
 		if f.events.Retrying != nil {
@@ -86,11 +76,35 @@ func (f *schemaFetcher) fetch(ctx context.Context, id int) error {
 	}
 }
 
-// ask asks once, for the schema and for the newest one of the subject, which may be newer than what was known of it.
+// try asks once, and reports whether the schema is known or its records are refused then; it was asked for first at start.
+func (f *schemaFetcher) try(ctx context.Context, id int, start time.Time) (settled bool, err error) {
+	err = f.ask(ctx, id)
+	if err == nil {
+		return true, nil
+	}
+	if now := f.env.Now(); errors.Is(err, decode.ErrNoSchema) && ctx.Err() == nil {
+		waited := now.Sub(start) >= unknownFor
+		if waited {
+			f.vain = now
+		}
+		if waited || now.Sub(f.vain) < refusedFor {
+			f.refuse(id, err.Error(), now)
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// ask asks once, for the schema and for the newest one of the subject, if there is one, which may be newer than what was
+// known of it.
 func (f *schemaFetcher) ask(ctx context.Context, id int) error {
 	w, err := f.registry.Schema(ctx, id)
 	if err != nil {
 		return err
+	}
+	if f.subject == "" {
+		f.schemas.Add(id, w)
+		return nil
 	}
 	latest, err := f.registry.Latest(ctx, f.subject)
 	switch {

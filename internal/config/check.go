@@ -154,9 +154,6 @@ func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
 		c.failAt(at+".transactions", "a transaction cannot be kept whole where its events go to several tables")
 	}
 	for _, choice := range r.Choices() {
-		if f := p.Format.Type; !choice.Header && f != "json" && f != "json-schema" && f != "debezium-json" && f != "debezium-flat-json" {
-			c.failAt(at+".table", "{%s}: a field chooses a table in json, json-schema, debezium-json and debezium-flat-json only; what fields records of format %q have is not known before they are decoded for a table: have their producer set a header, and use {header:NAME}", choice, f)
-		}
 		if !choice.Header {
 			c.before(at, p.Format, choice)
 		}
@@ -178,10 +175,10 @@ func (c *checker) routes(at string, p Pipeline, tables map[string]string) {
 // placeholders for the rest, by which a delete would go to a table where the row never was.
 func (c *checker) before(at string, f Format, by Choice) {
 	switch {
-	case f.Type == "debezium-json" && f.Before == "":
+	case (f.Type == "debezium-json" || f.Type == "debezium-avro") && f.Before == "":
 		c.failAt(at+".table", "{%s}: events of Debezium choose a table by a field only where they tell it of the row before, too: say format.before: full (all columns, as with REPLICA IDENTITY FULL or MySQL), or key if the field is a part of the source's key; else use {header:NAME}", by)
 	case f.Type == "debezium-flat-json" && f.Before != "key":
-		c.failAt(at+".table", "{%s}: records of format %q do not tell the row before, so a row whose field changes would stay in its old table: say format.before: key if the field is a part of the source's key; else use debezium-json with format.before: full, or {header:NAME}", by, f.Type)
+		c.failAt(at+".table", "{%s}: records of format %q do not tell the row before, so a row whose field changes would stay in its old table: say format.before: key if the field is a part of the source's key; else use debezium-json or debezium-avro with format.before: full, or {header:NAME}", by, f.Type)
 	}
 }
 

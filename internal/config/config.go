@@ -73,7 +73,7 @@ type Log struct {
 // Pipeline is one stream into one table, or many topics, each into a table of its own.
 type Pipeline struct {
 	Name           string   `yaml:"name" doc:"Name of the job; it must stay the same over restarts." required:"true"`
-	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _. With {header:NAME} or {field:PATH} each record of the topic chooses its table: see route." required:"true"`
+	Table          string   `yaml:"table" doc:"Table as database.table. With kafka.topics or kafka.topic-pattern each topic has its own: {topic} stands for its name, {1}, {2} and so on for the groups of the pattern; letters become lower-case, and what is no letter, digit or _ becomes _. With {header:NAME} or {field:PATH} each record of the topic chooses its table: see route. PATH is the name of a field of the row, or of several within each other with points between them; of avro, debezium-avro and protobuf as the schema that the record was written with names them." required:"true"`
 	Kafka          Kafka    `yaml:"kafka" doc:"Source of the records: topics." optional:"true"`
 	Push           *Push    `yaml:"push" doc:"Source of the records, instead of kafka: clients send them over HTTP. {} takes the defaults."`
 	Format         Format   `yaml:"format" doc:"Form of a record's value."`

@@ -195,12 +195,13 @@ func TestSecret(t *testing.T) {
 // TestRoutes: tables of records that choose them, and what cannot be.
 func TestRoutes(t *testing.T) {
 	parse := func(table, more string) (*Config, error) {
-		return Parse("c.yaml", []byte("warehouse: mem://\npipelines:\n- name: n\n  table: \""+table+"\"\n  kafka: {brokers: [b], topic: t}\n"+more))
+		return Parse("c.yaml", []byte("warehouse: mem://\nregistry: {urls: [http://r]}\npipelines:\n- name: n\n  table: \""+table+"\"\n  kafka: {brokers: [b], topic: t}\n"+more))
 	}
 	for _, c := range []struct{ table, more, want string }{
 		{"s.{header:a}", "  route: {allow: \"[\"}\n", "route.allow: \"[\" is no regular expression"},
 		{"s.{header:a}_{topic}", "", "table: {topic} is unknown beside {header:NAME} and {field:PATH}"},
-		{"s.{field:a.b}", "  format: {type: avro}\n", "{field:a.b}: a field chooses a table in json, json-schema, debezium-json and debezium-flat-json only; what fields records of format \"avro\" have"},
+		{"s.{field:a..b}", "  format: {type: avro}\n", "table: {field:a..b} has an empty name; use {field:NAME}, or {field:NAME.NAME}"},
+		{"s.{field:a.b}", "  format: {type: debezium-avro}\n", "{field:a.b}: events of Debezium choose a table by a field only where they tell it of the row before, too: say format.before: full"},
 		{"s.{field:a}", "  format: {type: debezium-json}\n", "{field:a}: events of Debezium choose a table by a field only where"},
 		{"s.{field:a}", "  format: {type: debezium-flat-json}\n", "a row whose field changes would stay in its old table"},
 		{"s.{header:b}_{field:a}", "  format: {type: debezium-flat-json, before: full}\n", "a row whose field changes would stay in its old table"},
@@ -213,7 +214,8 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s %s: %v, want %s", c.table, c.more, err, c.want)
 		}
 	}
-	for _, format := range []string{"debezium-json, before: full", "debezium-json, before: key", "debezium-flat-json, before: key"} {
+	for _, format := range []string{"debezium-json, before: full", "debezium-json, before: key", "debezium-flat-json, before: key", "debezium-avro, before: full", "debezium-avro, before: key",
+		"json", "json-schema", "avro", "protobuf"} {
 		if _, err := parse("s.{field:a}", "  format: {type: "+format+"}\n"); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}

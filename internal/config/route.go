@@ -3,12 +3,13 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // Route bounds the tables that records choose by their headers or fields ({header:NAME} or {field:PATH} in the table).
 type Route struct {
-	Allow string `yaml:"allow" doc:"Where a header or field of the record is in the table's name: regular expression (RE2) of the whole values that may be; records with others go to the dead letters." default:"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"`
+	Allow string `yaml:"allow" doc:"Where a header or field of the record is in the table's name: regular expression (RE2) of the whole values that may be; records with others go to the dead letters. Of avro and protobuf a field may be a string, an enum, a whole number or a truth value, of avro also a date (as YYYY-MM-DD) or a UUID." default:"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"`
 	Max   int    `yaml:"max-tables" doc:"Most tables that a pipeline may have by it; records that would make one more go to the dead letters." default:"100"`
 }
 
@@ -59,7 +60,11 @@ func NewRoutes(p Pipeline) (*Routes, error) {
 		if !ok {
 			return nil, fmt.Errorf("table: {%s} is unknown beside {header:NAME} and {field:PATH}", hole[1])
 		}
-		r.choices = append(r.choices, Choice{kind == "header", name})
+		choice := Choice{kind == "header", name}
+		if !choice.Header && slices.Contains(strings.Split(name, "."), "") {
+			return nil, fmt.Errorf("table: {%s} has an empty name; use {field:NAME}, or {field:NAME.NAME} for a field within another", choice)
+		}
+		r.choices = append(r.choices, choice)
 	}
 	re, err := regexp.Compile(`^(?:` + p.Route.Allow + `)$`)
 	if err != nil {

@@ -79,7 +79,11 @@ func (s *Server) runRoute(ctx context.Context, rt *routed) {
 	if err != nil { // beginRoute had it
 		return
 	}
-	route := ingest.NewRoute(ingest.RouteConfig{Hub: hub, Topic: rt.cfg.Kafka.Topic, Start: ingest.Start(rt.cfg.Kafka.Start), Keys: rt.keys,
+	var reg ingest.Registry
+	if s.shared.registry != nil {
+		reg = s.shared.registry
+	}
+	route := ingest.NewRoute(ingest.RouteConfig{Hub: hub, Topic: rt.cfg.Kafka.Topic, Start: ingest.Start(rt.cfg.Kafka.Start), Keys: rt.keys, Registry: reg,
 		Admit: func(within context.Context, key string, at ingest.Progress) (string, bool, error) {
 			e, won, err := s.admit(within, rt, key, at)
 			if err != nil {
@@ -355,8 +359,9 @@ func (s *Server) routeOrigin(ctx context.Context, rt *routed, at ingest.Progress
 	return was, err
 }
 
-// keys makes a function that finds what of a record chooses its table: ingest.RouteConfig.Keys.
-func (rt *routed) keys() ingest.KeyFunc {
+// keys makes a function that finds what of a record chooses its table: ingest.RouteConfig.Keys. schemas may be nil where
+// records name none.
+func (rt *routed) keys(schemas *decode.Schemas) ingest.KeyFunc {
 	choices := rt.routes.Choices()
 	pickers := make([]*decode.Picker, len(choices))
 	format := decode.Format(rt.cfg.Format.Type)
@@ -365,6 +370,7 @@ func (rt *routed) keys() ingest.KeyFunc {
 			var err error
 			if pickers[i], err = decode.NewPicker(format, c.Name); err == nil { // New has seen that it can be made
 				pickers[i].Whole = decode.Before(rt.cfg.Format.Before) == decode.BeforeFull
+				pickers[i].Schemas = schemas
 			}
 		}
 	}
@@ -384,7 +390,7 @@ func (rt *routed) keys() ingest.KeyFunc {
 			if err != nil {
 				return dst, false, err
 			}
-			if !ok && r.Value == nil && (format == decode.Debezium || format == decode.DebeziumFlat || format == decode.DebeziumAvro) {
+			if !ok && r.Value == nil && format.Events() {
 				return dst, false, nil // a tombstone says nothing that the event or row before it has not said
 			}
 			if !ok {
@@ -396,9 +402,10 @@ func (rt *routed) keys() ingest.KeyFunc {
 	}
 }
 
-// has makes a function that says whether a record is of a table.
+// has makes a function that says whether a record is of a table. It is asked where columns are those of the first records,
+// which is nowhere where records need a registry.
 func (rt *routed) has(values []string) func(*decode.Record) bool {
-	keys, want := rt.keys(), keyOf(values)
+	keys, want := rt.keys(nil), keyOf(values)
 	var buf []byte
 	return func(r *decode.Record) bool {
 		key, ok, err := keys(buf[:0], r)

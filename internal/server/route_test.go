@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/twmb/avro"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/calve-io/calve/ingest"
 	"github.com/calve-io/calve/ingest/decode"
+	"github.com/calve-io/calve/ingest/registry/registrytest"
 	"github.com/calve-io/calve/internal/config"
 	"github.com/calve-io/calve/schema/schematest"
 	"github.com/calve-io/calve/storage"
@@ -174,6 +177,13 @@ func TestRouteTombstones(t *testing.T) {
 		{"debezium-flat-json", `{"id":1}`, false, false},
 		{"debezium-flat-json", `{"id":1,"who":"a"}`, true, false},
 		{"json", `{"id":1}`, false, true},
+		{"debezium-avro", `{"id":1}`, false, false},
+		{"debezium-avro", "\x00\x00\x00\x00\x01\x02", false, false},
+		{"debezium-avro", "\x00\x00\x00\x00\x02\x02\x02a", true, false},
+		{"avro", "\x00\x00\x00\x00\x02\x02\x02a", true, false},
+		{"avro", "\x00\x00\x00\x00\x01\x02", false, true},
+		{"protobuf", "\x00\x00\x00\x00\x03\x00\x12\x01a", true, false},
+		{"protobuf", "", false, true},
 	} {
 		cfg := config.Pipeline{Name: "all", Table: "shop.{field:who}", Route: config.Route{Allow: ".*"}, Format: config.Format{Type: c.format, Before: "key"}}
 		routes, err := config.NewRoutes(cfg)
@@ -181,7 +191,11 @@ func TestRouteTombstones(t *testing.T) {
 			t.Fatal(err)
 		}
 		rt := &routed{cfg: cfg, routes: routes}
-		key, ok, err := rt.keys()(nil, &decode.Record{Key: []byte(c.key)})
+		schemas := &decode.Schemas{}
+		schemas.Add(1, decode.WriterSchema{Kind: decode.AvroSchema, Text: `{"type":"record","name":"K","fields":[{"name":"id","type":"long"}]}`})
+		schemas.Add(2, decode.WriterSchema{Kind: decode.AvroSchema, Text: `{"type":"record","name":"K","fields":[{"name":"id","type":"long"},{"name":"who","type":"string"}]}`})
+		schemas.Add(3, decode.WriterSchema{Kind: decode.ProtobufSchema, Text: `syntax = "proto3"; message K { int64 id = 1; string who = 2; }`})
+		key, ok, err := rt.keys(schemas)(nil, &decode.Record{Key: []byte(c.key)})
 		if ok != c.ok || errors.Is(err, decode.ErrRow) != c.letter || ok && string(key) != keyOf([]string{"a"}) {
 			t.Errorf("%s %s: %q %v %v", c.format, c.key, key, ok, err)
 		}
@@ -310,6 +324,143 @@ func TestRouteFullAsks(t *testing.T) {
 	x.awaitRows("shop.a_orders", "a")
 	if n := asked.Load() - was; n > 20 {
 		t.Errorf("%d requests one after the other for 200 values that are refused", n)
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// avroOrders are two schemas of one row, which have the field within at in different places.
+var avroOrders = [2]string{`{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"at","type":["null",{"type":"record","name":"At","fields":[{"name":"who","type":["null","string"]}]}]}]}`,
+	`{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"note","type":["null","string"]},{"name":"at","type":["null",{"type":"record","name":"At","fields":[{"name":"n","type":"int"},{"name":"who","type":["null","string"]}]}]}]}`}
+
+// sendFramed produces one record for each name, by a function that makes its value of an id; "" makes none of a tenant.
+func (x *tenants) sendFramed(topic string, value func(id int64, name string) []byte, names ...string) {
+	x.t.Helper()
+	var rs []*kgo.Record
+	for _, name := range names {
+		rs = append(rs, &kgo.Record{Topic: topic, Value: value(x.next, name)})
+		if name != "" {
+			if x.of[name] == nil {
+				x.of[name] = map[int64]int{}
+			}
+			x.of[name][x.next]++
+		}
+		x.next++
+	}
+	x.produce(rs...)
+}
+
+// avroOrder makes a function of the schema of an id, which is 1 or 2.
+func (x *tenants) avroOrder(schema int) func(id int64, name string) []byte {
+	s := avro.MustParse(avroOrders[schema-1])
+	return func(id int64, name string) []byte {
+		row := map[string]any{"id": id, "note": "n", "at": nil}
+		if name != "" {
+			row["at"] = map[string]any{"who": name, "n": int32(1)}
+		}
+		b, err := s.AppendEncode([]byte{0, 0, 0, 0, byte(schema)}, row)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		return b
+	}
+}
+
+// TestRouteByFieldOfAvro: records in Avro go to the tables that a field within them names. While the registry does not
+// answer they wait; when it does they come into their tables, once, and none of them is a dead letter.
+func TestRouteByFieldOfAvro(t *testing.T) {
+	x := newTenants(t, "orders")
+	reg := registrytest.New(registrytest.Schema{Subject: "orders-value", Version: 1, ID: 1, Text: avroOrders[0]})
+	srv := httptest.NewServer(reg)
+	defer srv.Close()
+	reg.Down(true)
+	section := strings.Replace(x.section("all", "orders", `table: "shop.{field:at.who}_orders"`, "format: {type: avro}", `create: {columns: "id BIGINT NOT NULL, part INT, off BIGINT"}`), "  table: shop.all\n", "", 1) +
+		"registry: {urls: [" + srv.URL + "]}\n"
+	x.sendFramed("orders", x.avroOrder(1), "a", "b", "a", "", "b")
+	r := x.start(Options{}, section)
+	await(t, "nothing says that the registry does not answer", func() bool {
+		return strings.Contains(strings.Join(r.Status().Problems, "\n"), "trying again to fetch schema id 1")
+	})
+	if st := r.Status(); len(st.Pipelines) > 0 {
+		t.Errorf("%d tables of records that could not be read", len(st.Pipelines))
+	}
+	reg.Down(false)
+	x.awaitRows("shop.a_orders", "a")
+	x.awaitRows("shop.b_orders", "b")
+	reg.Down(true)
+	x.sendFramed("orders", x.avroOrder(1), "b", "a")
+	x.awaitRows("shop.a_orders", "a") // of a schema that is known
+	x.awaitRows("shop.b_orders", "b")
+	x.sendFramed("orders", x.avroOrder(2), "a", "", "c", "b")
+	await(t, "the second schema is not asked for", func() bool { return reg.Asked("/schemas/ids/2") > 2 })
+	reg.Add(registrytest.Schema{Subject: "orders-value", Version: 2, ID: 2, Text: avroOrders[1]})
+	reg.Down(false)
+	for _, tenant := range []string{"a", "b", "c"} {
+		x.awaitRows("shop."+tenant+"_orders", tenant)
+	}
+	await(t, "no letters", func() bool { return len(x.unrouted("shop.all__dead")) >= 2 })
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+	letters := x.unrouted("shop.all__dead")
+	if text := strings.Join(letters, "\n"); len(letters) != 2 || strings.Count(text, "route the record has no field:at.who, which chooses its table") != 2 {
+		t.Errorf("letters:\n%s", text)
+	}
+	if st := r.Status(); len(st.Problems) > 0 {
+		t.Errorf("problems %v", st.Problems)
+	}
+	for tenant := range x.of {
+		if _, err := x.mem.Open(t.Context(), "shop.db/"+tenant+"_orders__dead/snapshot/LATEST"); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("the table of %s has refused records: %v", tenant, err)
+		}
+	}
+}
+
+// TestRouteByFieldOfForms: Protobuf and events of Debezium in Avro; a row that moves is a dead letter, and so is a record of
+// a schema that cannot be read.
+func TestRouteByFieldOfForms(t *testing.T) {
+	x := &tenants{lab: newLab(t, "protos", "events"), of: map[string]map[int64]int{}}
+	envelope := `{"type":"record","name":"Envelope","fields":[{"name":"before","type":["null",{"type":"record","name":"Value","fields":[{"name":"id","type":"long"},{"name":"who","type":"string"}]}]},
+	 {"name":"after","type":["null","Value"]},{"name":"op","type":"string"}]}`
+	srv := httptest.NewServer(registrytest.New(
+		registrytest.Schema{Subject: "protos-value", Version: 1, ID: 3, Type: "PROTOBUF", Text: `syntax = "proto3"; message Order { int64 id = 1; At at = 2; } message At { string who = 1; }`},
+		registrytest.Schema{Subject: "events-value", Version: 1, ID: 4, Text: envelope}, registrytest.Schema{Subject: "other", Version: 1, ID: 5, Text: `"long"`}))
+	defer srv.Close()
+	section := func(name, topic, table string, more ...string) string {
+		return strings.Replace(x.section(name, topic, append(more, `table: "`+table+`"`)...), "  table: shop."+name+"\n", "", 1)
+	}
+	s := avro.MustParse(envelope)
+	event := func(op string, before, after any) *kgo.Record {
+		b, err := s.AppendEncode([]byte{0, 0, 0, 0, 4}, map[string]any{"op": op, "before": before, "after": after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &kgo.Record{Topic: "events", Key: []byte("k"), Value: b} // all in one partition
+	}
+	row := func(id int64, who string) map[string]any { return map[string]any{"id": id, "who": who} }
+	x.produce(event("c", nil, row(1, "a")), event("c", nil, row(2, "b")), event("u", row(1, "a"), row(1, "b")), event("u", nil, row(2, "b")), event("c", nil, row(3, "b")), event("d", row(3, "b"), nil),
+		&kgo.Record{Topic: "events", Value: []byte{0, 0, 0, 0, 5, 2}}, &kgo.Record{Topic: "events", Key: []byte("3")})
+	proto := func(id byte, who string) *kgo.Record {
+		return &kgo.Record{Topic: "protos", Value: append([]byte{0, 0, 0, 0, 3, 0, 8, id, 0x12, byte(len(who) + 2), 0x0a, byte(len(who))}, who...)}
+	}
+	x.produce(proto(1, "a"), proto(2, "b"), proto(3, "a"), &kgo.Record{Topic: "protos", Value: []byte{0, 0, 0, 0, 3, 0, 8, 4}}, &kgo.Record{Topic: "protos", Value: []byte{0, 0, 0, 0, 3, 0, 8}})
+	r := x.start(Options{}, section("p", "protos", "p.{field:at.who}", "format: {type: protobuf}", `create: {columns: "id BIGINT NOT NULL, part INT, off BIGINT"}`)+
+		section("e", "events", "e.{field:who}", "format: {type: debezium-avro, before: full}", `create: {columns: "id BIGINT NOT NULL, part INT, off BIGINT", primary-key: [id]}`), "registry: {urls: ["+srv.URL+"]}\n")
+	r.await("e:e.b", "3 records", func(p PipelineStatus) bool { return p.Records == 3 }) // the delete is one of them
+	for table, want := range map[string]map[int64]int{"p.a": {1: 1, 3: 1}, "p.b": {2: 1}, "e.a": {1: 1}, "e.b": {2: 1}} {
+		x.of[table] = want
+		x.awaitRows(table, table)
+	}
+	for table, want := range map[string][]string{"p.p__dead": {"malformed the bytes end too early", "route the record has no field:at.who"},
+		"e.e__dead": {`was "a" before: the row is in another table`, "the update does not tell the row before it", "schema id 5: the writer's schema is no envelope"}} {
+		await(t, "no letters in "+table, func() bool { return len(x.unrouted(table)) >= len(want) })
+		letters := x.unrouted(table)
+		for _, w := range want {
+			if text := strings.Join(letters, "\n"); len(letters) != len(want) || strings.Count(text, w) != 1 {
+				t.Errorf("%s: no letter says %s:\n%s", table, w, text)
+			}
+		}
 	}
 	if err := r.end(); err != nil {
 		t.Fatal(err)
