@@ -300,9 +300,12 @@ func TestPickAvroHostile(t *testing.T) {
 	for range 10_000 {
 		deep = append(deep, 2, 2)
 	}
-	checkPick(t, pickerOf(t, Avro, "e", AvroSchema, hostileAvro), &Record{Value: deep}, "!records within each other")
+	p := pickerOf(t, Avro, "e", AvroSchema, hostileAvro)
+	checkPick(t, p, &Record{Value: deep}, "!records within each other")
 	many := append(binary.AppendVarint([]byte{0, 0, 0, 0, 1, 2, 0}, 1<<60), 0, 0, 0)
-	checkPick(t, pickerOf(t, Avro, "e", AvroSchema, hostileAvro), &Record{Value: many}, "!elements without a byte")
+	checkPick(t, p, &Record{Value: many}, "!elements without a byte")
+	checkPick(t, p, &Record{Value: hostileSeed(t)}, "B") // nothing of them is left
+	checkPick(t, pickerOf(t, Avro, "id", AvroSchema, hostileAvro), &Record{Value: binary.AppendVarint([]byte{0, 0, 0, 0, 1}, 1<<31)}, "!an int of more than 32 bits")
 }
 
 func FuzzPickAvro(f *testing.F) {
