@@ -167,7 +167,7 @@ func NewPusher(ctx context.Context, cfg PushConfig, table Table, dead DeadLetter
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	p := &Pusher{cfg: cfg, table: table, dead: dead, env: env, event: events, in: make(chan *pushed), ended: make(chan struct{}),
-		slots: make(chan struct{}, runtime.GOMAXPROCS(0)), byKey: map[string]*pushed{}, fresh: map[byte]int{}}
+		slots: make(chan struct{}, min(runtime.GOMAXPROCS(0), runtime.NumCPU())), byKey: map[string]*pushed{}, fresh: map[byte]int{}}
 	p.schema.Store(table.Schema())
 	last, _, err := table.LastProgress(ctx)
 	if err != nil {

@@ -147,6 +147,7 @@ func (s settings) measure(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	server.ShareProcs() // as calve serve does
 	srv, err := server.New(cfg, wh, server.Options{}, lab.Env())
 	if err != nil {
 		return err

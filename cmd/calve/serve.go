@@ -66,6 +66,7 @@ snapshot has them. /v1/openapi.json describes all of /v1.`,
 			if err != nil {
 				return err
 			}
+			server.ShareProcs()
 			s, err := server.New(cfg, wh, server.Options{Version: version, Reset: reset, Verify: func(ctx context.Context) error { return storage.Verify(ctx, wh) }}, engineEnv(log))
 			if err != nil {
 				return err
