@@ -19,6 +19,7 @@ func TestRowGroupBytes(t *testing.T) {
 		s.Fields = append(s.Fields, schema.Field{ID: i, Name: name, Type: mustType(t, typ)})
 	}
 	in := randomRows(newRand(11), s, 0, 10_000, valueShape{long: 4000})
+	const each = 3 << 20  // at least a batch
 	const piece = 3 << 20 // what is written at once of these rows, by whose end a row group is over
 	for _, c := range []struct {
 		keyed       bool
@@ -31,7 +32,7 @@ func TestRowGroupBytes(t *testing.T) {
 		{keyed: true, asked: 1 << 40, want: 32 << 20},
 	} {
 		t.Run(fmt.Sprintf("keyed %v, %d asked for", c.keyed, c.asked), func(t *testing.T) {
-			data, _ := writeFile(t, WriterConfig{Schema: s, Keyed: c.keyed, RowGroupBytes: c.asked, Compression: "none"}, slices.Repeat([]Rows{in}, 40)...)
+			data, _ := writeFile(t, WriterConfig{Schema: s, Keyed: c.keyed, RowGroupBytes: c.asked, Compression: "none"}, slices.Repeat([]Rows{in}, int(3+5*c.want/2/each))...)
 			f, err := pq.OpenFile(openBytes(data), int64(len(data)))
 			if err != nil {
 				t.Fatal(err)
