@@ -141,7 +141,7 @@ func (s *chaosStage) configure(p *chaosProc) error {
 		}
 		fmt.Fprintf(&b, "    create:\n      columns: %q\n      primary-key: [%s]\n      partition: [%s]\n      options: {%s}\n",
 			strings.Join(columns, ", "), strings.Join(t.key, ", "), strings.Join(t.partition, ", "), strings.Join(options, ", "))
-		fmt.Fprintf(&b, "    commit-interval: %dms\n    expire-every: 1s\n    export: {iceberg: %v}\n", 100+s.rng.IntN(900), t.noExport == "")
+		fmt.Fprintf(&b, "    commit-interval: %dms\n    expire-every: 1s\n    export: {iceberg: %v, interval: 0s}\n", 100+s.rng.IntN(900), t.noExport == "")
 	}
 	return os.WriteFile(p.config, []byte(b.String()), 0o644)
 }

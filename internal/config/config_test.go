@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := c.Pipelines[0]
-	if time.Duration(p.CommitInterval) != 250*time.Millisecond || p.BufferSize != 32<<20 || !p.Export.Iceberg || p.Compaction.Workers != 1 ||
+	if time.Duration(p.CommitInterval) != 250*time.Millisecond || p.BufferSize != 32<<20 || !p.Export.Iceberg || time.Duration(p.Export.Interval) != 10*time.Second || p.Compaction.Workers != 1 ||
 		p.Create.Options["bucket"] != "2" || p.Create.Options["write-only"] != "true" || p.Kafka.Start != "earliest" || p.Format.Type != "json" ||
 		c.Log.Level != "info" || time.Duration(p.ExpireEvery) != time.Minute {
 		t.Fatalf("%+v", c)
