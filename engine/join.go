@@ -15,7 +15,7 @@ import (
 // has, so of a table of hundreds of columns such batches would take far more memory than their rows, which is what Budget
 // counts.
 const (
-	// looseArrays is how many arrays batches may have before they are joined.
+	// looseArrays is how many arrays batches may have before they are joined, unless they have joinRows rows before.
 	looseArrays = 1 << 14
 	// joinRows is the size up to which batches are joined: with at most maxBufferRows rows there are never more than a few
 	// thousand of them.
@@ -35,6 +35,9 @@ func countArrays(fields []arrow.Field) int {
 	return n
 }
 
+// looseEnd counts the batches at the end of a buffer for which nobody has looked yet whether to join them, and their rows.
+type looseEnd struct{ batches, rows int }
+
 // add puts a batch of so many bytes and arrays into the buffer; Table.mu is held. When the arrays of loose batches are many
 // these become one batch, together with those before that have no more rows than come behind them: so a row is copied a
 // few times at most.
@@ -42,18 +45,19 @@ func (a *buffer) add(b schema.Batch, size int64, arrays int) error {
 	a.batches = append(a.batches, b)
 	a.rows += b.Len()
 	a.bytes += size
-	if a.loose++; a.loose*arrays < looseArrays || a.loose < 2 {
+	a.loose.batches, a.loose.rows = a.loose.batches+1, a.loose.rows+b.Len()
+	if a.loose.batches*arrays < looseArrays && a.loose.rows < joinRows || a.loose.batches < 2 {
 		return nil
 	}
 	from, rows, bytes := len(a.batches), 0, int64(0)
 	for from > 0 {
 		n, size := a.batches[from-1].Len(), batchBytes(a.batches[from-1])
-		if rows+n > joinRows || bytes+size > joinBytes || len(a.batches)-from >= a.loose && n > rows {
+		if rows+n > joinRows || bytes+size > joinBytes || len(a.batches)-from >= a.loose.batches && n > rows {
 			break
 		}
 		from, rows, bytes = from-1, rows+n, bytes+size
 	}
-	a.loose = 0
+	a.loose = looseEnd{}
 	if len(a.batches)-from < 2 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -11,10 +12,16 @@ import (
 	"github.com/calve-io/calve/schema/schematest"
 )
 
-// TestBufferJoins: batches of a row or two of a wide table become few, which keep all rows and their kinds in the order in
-// which they came; large batches among them are left as they are.
+// TestBufferJoins: batches of a few rows become few batches, which keep all rows and their kinds in the order in which they came;
+// large batches among them are left as they are.
 func TestBufferJoins(t *testing.T) {
-	const arrays, rows = 290, 20_000 // arrays is what the buffer is told
+	for _, c := range []struct{ arrays, most int }{{290, 2}, {2, 2}, {20, 19}} { // arrays is what the buffer is told
+		t.Run(fmt.Sprintf("%d arrays, up to %d rows", c.arrays, c.most), func(t *testing.T) { testBufferJoins(t, c.arrays, c.most) })
+	}
+}
+
+func testBufferJoins(t *testing.T, arrays, mostRows int) {
+	const rows = 20_000
 	r := schematest.Rand(t)
 	s := arrow.NewSchema([]arrow.Field{{Name: "i", Type: arrow.PrimitiveTypes.Int64}, {Name: "s", Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
 	a, kinds, bytes, most := &buffer{}, []schema.RowKind{}, int64(0), 0
@@ -22,7 +29,7 @@ func TestBufferJoins(t *testing.T) {
 	for len(kinds) < rows {
 		b := array.NewRecordBuilder(memory.DefaultAllocator, s)
 		batch := schema.Batch{}
-		n := 1 + r.IntN(2)
+		n := 1 + r.IntN(mostRows)
 		if r.IntN(5000) == 0 {
 			n = joinRows + 1
 		}
@@ -55,8 +62,11 @@ func TestBufferJoins(t *testing.T) {
 	if a.rows != len(kinds) || a.bytes != bytes {
 		t.Errorf("%d rows of %d bytes, not %d of %d", a.rows, a.bytes, len(kinds), bytes)
 	}
-	if most*arrays > 2*looseArrays {
+	if most > joinRows+100 || most*arrays > 2*looseArrays && mostRows < 10 {
 		t.Errorf("up to %d batches", most)
+	}
+	if n := len(a.batches) - a.loose.batches; n > 100 {
+		t.Errorf("%d batches are left", n)
 	}
 	at := 0
 	for _, b := range a.batches {

@@ -19,7 +19,7 @@ type buffer struct {
 	batches []schema.Batch
 	rows    int
 	bytes   int64
-	loose   int       // batches at the end that were not joined yet
+	loose   looseEnd
 	touched []*bucket // buckets with rows in this buffer, in order of their first row
 }
 

@@ -48,7 +48,8 @@ type Settings struct {
 	// a row. Default 1 second.
 	RetryAfter time.Duration
 	// Interval is how long Run rests after a Publish that added or removed files, so that a table that is compacted all the
-	// time does not have a version for each compaction. When wake is closed what is left is published at once. Default 0.
+	// time does not have a version for each compaction. What is left when wake is closed is published at once, and so is
+	// what there is when the shown snapshot has expired, as its files are gone then. Default 0.
 	Interval time.Duration
 	// Published is called by Run after each Publish, also those that changed nothing or failed. It may be nil.
 	Published func(Result, error)
@@ -257,7 +258,7 @@ func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 		if err == nil {
 			failures = 0
 			if r.Added+r.Removed > 0 {
-				switch woken, ended := e.rest(ctx, wake); {
+				switch woken, ended := e.rest(ctx, wake, r.PaimonSnapshot); {
 				case woken:
 					continue
 				case ended:
@@ -286,25 +287,44 @@ func (e *Exporter) Run(ctx context.Context, wake <-chan int64) error {
 	}
 }
 
-// rest waits for the interval, or until its context or wake has ended. woken says that there is something to publish by then.
-func (e *Exporter) rest(ctx context.Context, wake <-chan int64) (woken, ended bool) {
-	if e.set.Interval <= 0 || e.set.Env.After == nil {
+// rest waits for the interval, or until its context or wake has ended or the snapshot that is shown has expired. woken says that
+// there is something to publish by then.
+func (e *Exporter) rest(ctx context.Context, wake <-chan int64, shown int64) (woken, ended bool) {
+	left := e.set.Interval
+	if left <= 0 || e.set.Env.After == nil {
 		return false, false
 	}
-	over := e.set.Env.After(e.set.Interval)
+	var tick <-chan time.Time
 	for {
+		if tick == nil { // not longer than Run would wait without a wake-up
+			step := min(left, lookAgain)
+			left -= step
+			tick = e.set.Env.After(step)
+		}
 		select {
 		case <-ctx.Done():
 			return woken, false
-		case <-over:
-			return woken, false
+		case <-tick:
+			if left <= 0 {
+				return woken, false
+			}
+			tick = nil
 		case _, open := <-wake:
 			if !open {
 				return woken, true
 			}
 			woken = true
 		}
+		if e.expired(ctx, shown) {
+			return true, false
+		}
 	}
+}
+
+// expired reports whether a snapshot is older than all there are, also if that cannot be told: Publish will tell why.
+func (e *Exporter) expired(ctx context.Context, id int64) bool {
+	s, err := e.src.Earliest(ctx)
+	return err != nil || s.ID > id
 }
 
 // newest resolves a snapshot id; nil: the table has no snapshot.

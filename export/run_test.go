@@ -159,6 +159,51 @@ func TestRunInterval(t *testing.T) {
 	w.check()
 }
 
+// TestRunExpired: where the snapshot that is shown expires while Run rests, it does not rest any longer, as files may be gone; nor when its context
+// has ended.
+func TestRunExpired(t *testing.T) {
+	w := newWorld(t, storage.NewMem(), keyed(t))
+	w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+	published, waits := make(chan Result, 1), make(chan time.Duration, 8)
+	env := w.env()
+	env.After = func(d time.Duration) <-chan time.Time {
+		waits <- d
+		return make(chan time.Time)
+	}
+	e := New(w.table, NewDirTarget(w.store), Settings{Interval: time.Hour, Env: env, Published: func(r Result, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		published <- r
+	}})
+	wake, ended := make(chan int64), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { ended <- e.Run(ctx, wake) }()
+	for i := range 2 {
+		if r := <-published; r.Files != 1+2*i {
+			t.Errorf("%+v", r)
+		}
+		if d := <-waits; d != lookAgain {
+			t.Errorf("it looks after %v", d)
+		}
+		if i > 0 {
+			break
+		}
+		wake <- 1 // of nothing new: it rests
+		w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+		w.commit(manifest.Append, w.fake(w.part(0), 2, 10))
+		if gone, err := w.table.Expire(context.Background(), manifest.Retention{Min: 1, Max: 1}, w.now); err != nil || gone.Snapshots == 0 {
+			t.Fatal(gone, err)
+		}
+		wake <- 2
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run ended with %v", err)
+	}
+	w.check()
+}
+
 // TestCancel ends a Publish that hangs in the storage, and one that waits for another.
 func TestCancel(t *testing.T) {
 	mem := storage.NewMem()

@@ -129,7 +129,15 @@ func (r *Route) begins(table string) (position, bool) {
 func (r *Route) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.err
+	if r.err != nil {
+		return r.err
+	}
+	for _, s := range r.streams {
+		if s.asks != nil {
+			return s.asks
+		}
+	}
+	return nil
 }
 
 // Run runs the route until ctx ends and no pipeline uses it any more.
@@ -263,22 +271,23 @@ func (r *Route) bare(ctx context.Context) {
 // startLocked begins to read at a position; mu is held.
 func (r *Route) startLocked(pos position) *stream {
 	schemas := &decode.Schemas{}
-	s := &stream{r: r, source: identity{cluster: pos.cluster, topicID: pos.topicID}, keys: r.cfg.Keys(schemas), schemas: r.newFetcher(schemas), chosen: map[string]choice{},
+	s := &stream{r: r, source: identity{cluster: pos.cluster, topicID: pos.topicID}, keys: r.cfg.Keys(schemas), chosen: map[string]choice{},
 		next: maps.Clone(pos.next), epoch: maps.Clone(pos.epoch), logs: map[int32]extent{}, subs: map[*routeFeed]bool{}, waiting: true}
+	s.schemas = r.newFetcher(s, schemas)
 	r.streams = append(r.streams, s)
 	r.workers.Go(s.run)
 	return s
 }
 
 // newFetcher gives who asks the registry for a stream; while it has to ask again that is why the topic is not read.
-func (r *Route) newFetcher(schemas *decode.Schemas) *schemaFetcher {
+func (r *Route) newFetcher(s *stream, schemas *decode.Schemas) *schemaFetcher {
 	if r.cfg.Registry == nil {
 		return nil
 	}
 	events := r.events
 	events.Retrying = func(what string, err error, wait time.Duration) {
 		r.mu.Lock()
-		r.err = fmt.Errorf("trying again to %s: %w", what, err)
+		s.asks = fmt.Errorf("trying again to %s: %w", what, err)
 		r.mu.Unlock()
 		if r.events.Retrying != nil {
 			r.events.Retrying(what, err, wait)

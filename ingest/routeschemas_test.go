@@ -51,8 +51,11 @@ func avroRoute(t *testing.T, reg Registry, dead DeadLetter, events Events) *stre
 			return "table " + key, true, r.Know(key, "table "+key, at)
 		}}, leaping(), events)
 	schemas := &decode.Schemas{}
-	return &stream{r: r, source: identity{cluster: "c", topicID: "id"}, keys: r.cfg.Keys(schemas), schemas: r.newFetcher(schemas), chosen: map[string]choice{},
+	s := &stream{r: r, source: identity{cluster: "c", topicID: "id"}, keys: r.cfg.Keys(schemas), chosen: map[string]choice{},
 		next: map[int32]int64{0: 0, 1: 0}, epoch: map[int32]int32{}, logs: map[int32]extent{}, subs: map[*routeFeed]bool{}}
+	s.schemas = r.newFetcher(s, schemas)
+	r.streams = append(r.streams, s)
+	return s
 }
 
 // avroPiece has records of the schemas and values of who that are given as "ID who".

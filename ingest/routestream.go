@@ -32,6 +32,7 @@ type stream struct {
 	wake    context.CancelFunc // ends the poll that waits
 	waiting bool               // it has not begun to read
 	ended   bool
+	asks    error // why the schema that it waits for has to be asked for again
 
 	letters []Letter // of records without table; the goroutine's
 }
@@ -154,7 +155,7 @@ func (s *stream) read(ctx context.Context, at map[int32]kgo.Offset, turn int) er
 	return nil
 }
 
-// deal hands over what was fetched. What comes before a record whose schema must be waited for does not wait.
+// deal hands over what was fetched. What comes before a record whose schema must be waited for waits for one request at most.
 func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 	for {
 		rest, missing, err := s.dealKnown(ctx, pieces, turn)
@@ -166,7 +167,7 @@ func (s *stream) deal(ctx context.Context, pieces []piece, turn int) error {
 		}
 		err = s.schemas.fetch(ctx, missing.ID)
 		s.r.mu.Lock()
-		s.r.err = nil
+		s.asks = nil
 		s.r.mu.Unlock()
 		if err == nil {
 			err = context.Cause(ctx) // the stream may read from another place by now

@@ -71,9 +71,9 @@ func newAvroPicker(p *Picker) *avroPicker {
 func (a *avroPicker) pick(dst []byte, r *Record) (text []byte, ok bool, err error) {
 	b, key := r.Value, r.Value == nil
 	if key {
-		// A key of another form says as little as a JSON key that is no object; of what is no event it may be the only thing
-		// that does, so its fault is told.
-		if b = r.Key; len(b) == 0 || b[0] != 0 && a.of.format.Events() {
+		// The tombstone of an event says nothing, so nobody waits for the schema of its key. Of what is no event the key may be
+		// the only thing that tells which row is deleted, so its fault is told.
+		if b = r.Key; len(b) == 0 || a.of.format.Events() {
 			return dst, false, nil
 		}
 	}
@@ -194,6 +194,7 @@ func (a *avroPicker) branch(b []byte, i int, n *pickNode) (*pickNode, int) {
 
 // walk goes from a value to the field and appends its text.
 func (a *avroPicker) walk(dst, b []byte, i int, n *pickNode) (text []byte, ok bool, err error) {
+	a.d.depth, a.d.empty = 0, 0 // an event is walked through several times
 	for {
 		if n, i = a.branch(b, i, n); i < 0 {
 			return dst, false, a.fault()

@@ -15,8 +15,9 @@ const fewProcs = 8
 // processors and 100 busy tables (go run ./bench/many) 99 of 100 commits took 60 instead of 80 to 340 ms, for the same
 // processor time.
 //
-// It does nothing where the user has set GOMAXPROCS, or where a quota allows less than all processors: more threads would use
-// that up in a burst and then stand still.
+// It does nothing where the user has set GOMAXPROCS, or where a quota has Go use less than all processors: more threads would
+// use that up in a burst and then stand still. (Go rounds quotas up, to two processors at least.) Where it does something, a quota that
+// comes while the process runs is not followed.
 func ShareProcs() {
 	procs := runtime.GOMAXPROCS(0)
 	if n := procsFor(runtime.NumCPU(), procs, os.Getenv("GOMAXPROCS") != ""); n != procs {

@@ -1,6 +1,21 @@
 package server
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/calve-io/calve/internal/config"
+)
+
+// TestBeat: commits begin sooner than an interval apart, by a tenth of it that is not more than 100 ms.
+func TestBeat(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{time.Second: 900 * time.Millisecond, 200 * time.Millisecond: 180 * time.Millisecond,
+		10 * time.Second: 9900 * time.Millisecond, 1: 1} {
+		if got := (&pipeline{cfg: config.Pipeline{CommitInterval: config.Duration(interval)}}).beat(); got != want {
+			t.Errorf("%v: %v, want %v", interval, got, want)
+		}
+	}
+}
 
 func TestProcsFor(t *testing.T) {
 	for _, c := range []struct {

@@ -179,7 +179,8 @@ func TestRouteTombstones(t *testing.T) {
 		{"json", `{"id":1}`, false, true},
 		{"debezium-avro", `{"id":1}`, false, false},
 		{"debezium-avro", "\x00\x00\x00\x00\x01\x02", false, false},
-		{"debezium-avro", "\x00\x00\x00\x00\x02\x02\x02a", true, false},
+		{"debezium-avro", "\x00\x00\x00\x00\x02\x02\x02a", false, false},
+		{"debezium-avro", "\x00\x00\x00\x00\x09", false, false}, // of a schema that nobody knows
 		{"avro", "\x00\x00\x00\x00\x02\x02\x02a", true, false},
 		{"avro", "\x00\x00\x00\x00\x01\x02", false, true},
 		{"protobuf", "\x00\x00\x00\x00\x03\x00\x12\x01a", true, false},
